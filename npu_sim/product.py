@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from npu_sim.language import Text, joined
+from npu_sim.language import Text, grouped, joined
 from npu_sim.registry import OPERATORS, all_operators, find_operator
 from npu_sim.status import InvalidKeyError, UsageError, closest, plain_name, shown
 
@@ -219,15 +219,16 @@ class ProductNames:
 
     def __init__(self, products: Iterable[Product]) -> None:
         self._products = {product.name: product for product in products}
-        self._meanings: dict[str, tuple[tuple[str, str | None], ...]] = {}
-        for product in self._products.values():
-            for name, soc in product.names().items():
-                self._meanings[name] = (*self._meanings.get(name, ()), (product.name, soc))
+        self._meanings = grouped(
+            (name, (product.name, soc))
+            for product in self._products.values()
+            for name, soc in product.names().items()
+        )
 
-    def meanings(self, text: str) -> tuple[tuple[str, str | None], ...]:
+    def meanings(self, text: str) -> Sequence[tuple[str, str | None]]:
         """Return the possible meanings of a text: products, each with a SoC or None."""
         return (
-            ((text, None),) if text in self._products else self._meanings.get(plain_name(text), ())
+            [(text, None)] if text in self._products else self._meanings.get(plain_name(text), [])
         )
 
     def product(self, text: str) -> tuple[str, str | None]:

@@ -3,7 +3,7 @@
 import json
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -224,7 +224,7 @@ def nearest_answer(state: State, products: Mapping[str, Profile]) -> dict[str, A
     numbers = (near for near in nearest if isinstance(near.axis, Number))
     sections = [section for near in numbers for section in _pictures(near)]
     return {
-        "changes": changes or _other_products(call, products),
+        "changes": changes or list(_other_products(call, products)),
         "sections": [section_answer(section) for section in sections[:MOST_CHANGES]],
     }
 
@@ -252,18 +252,16 @@ def _nearest(call: Call) -> list[NearestCall]:
         return []
 
 
-def _other_products(call: Call, products: Mapping[str, Profile]) -> list[dict[str, str]]:
-    """Return the products on which the call runs."""
-    changes = []
+def _other_products(call: Call, products: Mapping[str, Profile]) -> Iterator[dict[str, str]]:
+    """Yield the products on which the call runs."""
     for name, profile in products.items():
         device = profile.with_release(call.target.profile.release)
         with suppress(NpuSimError):
             path = plan(call.operator, **{**call.options, "product": device}).path
-            changes.append({"key": "product", "value": name, "path": translated(path)})
-    return changes
+            yield {"key": "product", "value": name, "path": translated(path)}
 
 
-def _pictures(near: NearestCall) -> list[Section]:
+def _pictures(near: NearestCall) -> Iterator[Section]:
     accepted = joined(
         (
             str(first) if first == last else Text("{first} to {last}", first=first, last=last)
@@ -274,14 +272,12 @@ def _pictures(near: NearestCall) -> list[Section]:
     now = Text(
         "now {name} = {now}; accepted: {accepted}", near.axis, now=near.now, accepted=accepted
     )
-    shown = []
     if min(int(near.value), int(near.now)) >= 0:
         title = Text("Legal values of {name}", near.axis)
-        shown.append(Section(title, (Picture(legal_values_map(near), now),)))
+        yield Section(title, (Picture(legal_values_map(near), now),))
     if near.plan.memories:
         title = Text("On-chip memory of one core at {name} = {value}", near.axis, value=near.value)
-        shown.append(Section(title, (Picture(memory_map(near.plan.memories)),)))
-    return shown
+        yield Section(title, (Picture(memory_map(near.plan.memories)),))
 
 
 def legal_values_map(near: NearestCall) -> Markup:

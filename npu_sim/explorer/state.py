@@ -233,19 +233,22 @@ def catalog(products: Mapping[str, Profile]) -> dict[str, Any]:
 
 def _operator(operator: Operator) -> dict[str, Any]:
     axes = {axis.name for axis in operator.axes}
-    attributes = []
-    for attribute in operator.attributes:
-        if attribute.name not in axes:
-            default = "" if attribute.required or attribute.optional else str(attribute.default)
-            shown = default.lower() if attribute.kind is bool else default
-            attributes.append({"name": attribute.name, "help": attribute.help, "default": shown})
     return {
         "name": operator.name,
         "title": operator.title,
         "axes": [_axis(axis) for axis in operator.axes],
         "tensors": [{"name": tensor.name, "help": tensor.help} for tensor in operator.tensors],
-        "attributes": attributes,
+        "attributes": [
+            {"name": attribute.name, "help": attribute.help, "default": _default(attribute)}
+            for attribute in operator.attributes
+            if attribute.name not in axes
+        ],
     }
+
+
+def _default(attribute: Attribute) -> str:
+    default = "" if attribute.required or attribute.optional else str(attribute.default)
+    return default.lower() if attribute.kind is bool else default
 
 
 def _axis(axis: Axis) -> dict[str, Any]:

@@ -168,10 +168,13 @@ class YamlDocument:
             )
         else:
             problem = first["msg"]
-        more = ""
-        if len(problems) > 1:
-            more = Text("{count} more problems in this file", count=len(problems) - 1)
-        return self.error(key, problem, more)
+        return self.error(
+            key,
+            problem,
+            Text("{count} more problems in this file", count=len(problems) - 1)
+            if len(problems) > 1
+            else "",
+        )
 
 
 def read_yaml(path: Path, argument: str, hint: str) -> YamlDocument:

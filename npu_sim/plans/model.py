@@ -571,14 +571,19 @@ class Plan(Printed, Frozen):
             *("cores", "memories", "decisions", "workspace", "launches", "order", "caveats"),
             *("profile_keys", *names[after + 1 :]),
         ]
-        data = {name: data[name] for name in names}
-        for memory, dumped in zip(self.memories, data["memories"], strict=True):
-            dumped["used_bytes"] = memory.used_bytes
-            dumped["free_bytes"] = memory.free_bytes
-        for work, dumped in zip(self.cores, data["cores"], strict=True):
-            dumped["amounts"] = {name: stop - start for name, (start, stop) in work.ranges.items()}
-        for launch, dumped in zip(self.launches, data["launches"], strict=True):
-            dumped["read_bytes"] = launch.read_bytes
-            dumped["written_bytes"] = launch.written_bytes
-        data |= {"outcome": self.outcome, "idle_cores": self.idle_cores}
-        return data
+        data["memories"] = [
+            {**dumped, "used_bytes": memory.used_bytes, "free_bytes": memory.free_bytes}
+            for memory, dumped in zip(self.memories, data["memories"], strict=True)
+        ]
+        data["cores"] = [
+            {**dumped, "amounts": {name: stop - start for name, (start, stop) in ranges.items()}}
+            for ranges, dumped in zip(
+                (work.ranges for work in self.cores), data["cores"], strict=True
+            )
+        ]
+        data["launches"] = [
+            {**dumped, "read_bytes": launch.read_bytes, "written_bytes": launch.written_bytes}
+            for launch, dumped in zip(self.launches, data["launches"], strict=True)
+        ]
+        derived = {"outcome": self.outcome, "idle_cores": self.idle_cores}
+        return {name: data[name] for name in names} | derived

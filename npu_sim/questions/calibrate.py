@@ -17,7 +17,7 @@ from npu_sim.framework.checking import check
 from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target
-from npu_sim.language import Text, joined
+from npu_sim.language import Text, grouped, joined
 from npu_sim.operators.timelines import estimator
 from npu_sim.plans.answers import Printed
 from npu_sim.questions.measured_calls import (
@@ -59,24 +59,18 @@ def measured_ceilings(
     - ``launches``: launches on one device.
     - ``vector_cores``: vector cores of its SoC; launches on fewer cores are not used.
     """
-    skipped: Counter[str] = Counter()
-    shapes: dict[str, dict[object, tuple[int, list[float]]]] = {kind: {} for kind in KINDS}
-    for launch in launches:
-        reason = _unusable(launch, vector_cores)
-        kind, moved = _moved(launch)
-        if not reason and moved < STREAMED_BYTES:
-            reason = Text("less than {streamed_bytes} bytes", streamed_bytes=STREAMED_BYTES)
-        if reason:
-            skipped[reason] += 1
-        else:
-            shape = (launch.kernel, launch.inputs, launch.outputs)
-            shapes[kind].setdefault(shape, (moved, []))[1].append(launch.duration_us)
-    rates = {
-        kind: [moved / median(times) / BYTES_PER_US for moved, times in measured.values()]
-        for kind, measured in shapes.items()
-        if measured
-    }
-    return {kind: _ceiling(values) for kind, values in rates.items()}, dict(skipped)
+    reasons = [_unusable(launch, vector_cores) for launch in launches]
+    times = grouped(
+        ((*_moved(launch), launch.kernel, launch.inputs, launch.outputs), launch.duration_us)
+        for launch, reason in zip(launches, reasons, strict=True)
+        if not reason
+    )
+    rates = grouped(
+        (kind, moved / median(measured) / BYTES_PER_US)
+        for (kind, moved, *_), measured in times.items()
+    )
+    ceilings = {kind: _ceiling(rates[kind]) for kind in KINDS if kind in rates}
+    return ceilings, dict(Counter(filter(None, reasons)))
 
 
 def _unusable(launch: MeasuredLaunch, vector_cores: int) -> str:
@@ -96,6 +90,8 @@ def _unusable(launch: MeasuredLaunch, vector_cores: int) -> str:
         or not launch.duration_us
     ):
         return "without shapes or duration"
+    if _moved(launch)[1] < STREAMED_BYTES:
+        return Text("less than {streamed_bytes} bytes", streamed_bytes=STREAMED_BYTES)
     return ""
 
 

@@ -103,11 +103,11 @@ def changed_bits(before: Plan | Unplanned, after: Plan | Unplanned) -> tuple[str
 
 
 def _launches(plan: Plan) -> str:
-    launches = []
-    for launch in plan.launches:
-        dtypes = "/".join(dict.fromkeys(tensor.dtype for tensor in launch.inputs))
-        launches.append(f"{launch.kernel} {dtypes}".strip())
-    return ", ".join(launches)
+    launches = (
+        (launch.kernel, "/".join(dict.fromkeys(tensor.dtype for tensor in launch.inputs)))
+        for launch in plan.launches
+    )
+    return ", ".join(f"{kernel} {dtypes}".strip() for kernel, dtypes in launches)
 
 
 def _concerns(switch: ReleaseSwitch, before: Plan, after: Plan) -> bool:
@@ -194,12 +194,12 @@ class Compared:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
-        where = {
+        row: dict[str, Any] = {
             "product": self.profile.name,
             "socs": list(self.socs),
             "releases": list(self.releases),
+            "outcome": self.outcome.outcome,
         }
-        row: dict[str, Any] = {**where, "outcome": self.outcome.outcome}
         if self.refusal is not None:
             return row | {"error": self.refusal.as_dict()}
         plan, memory = self.plan, self.largest_memory

@@ -191,12 +191,11 @@ class ProductLimits:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the bounds as plain data."""
-        where: dict[str, Any] = {"size": self.size} if self.size else {}
-        where |= {"product": self.product, "socs": list(self.socs)} | (
-            {"at": self.at} if self.at is not None else {}
-        )
         return {
-            **where,
+            **({"size": self.size} if self.size else {}),
+            "product": self.product,
+            "socs": list(self.socs),
+            **({} if self.at is None else {"at": self.at}),
             "documented": self.documented.as_dict(),
             "hardware": self.hardware.as_dict(),
             "rules_source": self.rules_source,

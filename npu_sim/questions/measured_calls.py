@@ -494,18 +494,23 @@ class CallGroup:
     def as_dict(self) -> dict[str, Any]:
         """Return the calls as plain data."""
         plan, total = self.plan, median(call.total_us for call in self.calls)
-        launches = []
-        for position, planned in enumerate(plan.launches):
-            time = median(call.launches[position].duration_us for call in self.calls)
-            share = time / total if total else 0.0
-            facts = {
+        times = [
+            median(launch.duration_us for launch in launches)
+            for launches in zip(*(call.launches for call in self.calls), strict=True)
+        ]
+        launches = [
+            {
                 "kernel": planned.kernel,
                 "planned_block_dim": planned.block_dim,
-                "measured_block_dim": self.calls[0].launches[position].block_dim,
+                "measured_block_dim": measured.block_dim,
+                "median_us": time,
+                "share": time / total if total else 0.0,
+                "bound_us": bound,
             }
-            launches.append(
-                {**facts, "median_us": time, "share": share, "bound_us": self.bounds_us[position]}
+            for planned, measured, time, bound in zip(
+                plan.launches, self.calls[0].launches, times, self.bounds_us, strict=True
             )
+        ]
         return {
             "operator": plan.operator,
             "count": len(self.calls),

@@ -187,8 +187,11 @@ def _launches(argument: str, file: str | Path) -> tuple[MeasuredLaunch, ...]:
     """Return the launches of a file that an argument names; raise UsageError if it has none."""
     launches = read_device_profile(file)
     if not launches:
-        message = Text("{file}: no launch of a kernel", file=file)
-        raise UsageError(argument, message, "a profile with at least one row")
+        raise UsageError(
+            argument,
+            Text("{file}: no launch of a kernel", file=file),
+            "a profile with at least one row",
+        )
     return launches
 
 
@@ -432,12 +435,12 @@ def _change(
 ) -> KernelChange:
     (launches_before, before_us), (launches, us) = before, after
     ratio = us / before_us if launches and before_us else None
-    share = us / whole_us if whole_us else 0.0
-    return KernelChange(kernel, launches_before, launches, before_us, us, ratio, share)
+    return KernelChange(
+        kernel, launches_before, launches, before_us, us, ratio, us / whole_us if whole_us else 0.0
+    )
 
 
 def _times(argument: str, file: str | Path) -> dict[str, tuple[int, float]]:
     """Return the number of launches of every kernel and the sum of their times."""
-    launches = _launches(argument, file)
-    times = grouped((launch.kernel, launch.duration_us) for launch in launches)
+    times = grouped((launch.kernel, launch.duration_us) for launch in _launches(argument, file))
     return {kernel: (len(found), sum(found)) for kernel, found in times.items()}

@@ -419,12 +419,13 @@ class Matrix(Printed, Tabular):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the results as plain data, without the plans."""
-        targets = {label: summary.as_dict() for label, summary in self.summaries().items()}
-        for label, sums in self.totals().items():
-            targets[label]["totals"] = sums.as_dict()
+        totals = {label: {"totals": sums.as_dict()} for label, sums in self.totals().items()}
         return {
             "summary": self.summary().as_dict(),
-            "targets": targets,
+            "targets": {
+                label: summary.as_dict() | totals.get(label, {})
+                for label, summary in self.summaries().items()
+            },
             "recorded": self.recorded,
             "differences": [difference.as_dict() for difference in self.differences()],
             "stale": [
@@ -480,9 +481,11 @@ class Matrix(Printed, Tabular):
             Fault(word, reason, op, rows, tuple(labels), level)
             for (word, reason, op, _), (rows, labels) in found.items()
         ]
-        if by_line:
-            return listed
-        return sorted(listed, key=lambda fault: -sum(row.lines for row in fault.rows))
+        return (
+            listed
+            if by_line
+            else sorted(listed, key=lambda fault: -sum(row.lines for row in fault.rows))
+        )
 
     def accept_all(self) -> None:
         """Make the baseline of the findings that count; an invalid line stays an error."""
@@ -509,17 +512,17 @@ class Matrix(Printed, Tabular):
         """Yield all results as plain data, including the plans if ``whole``."""
         for row, label, checked in self.cells():
             faults = self._kinds(row, label)
-            data: dict[str, Any] = {
+            others = {level: self._kinds(row, label, level) for level in (INFORMATIONAL, ACCEPTED)}
+            yield checked.as_dict(whole=whole) | {
+                "fine": not faults,
+                "faults": faults,
                 "target": label,
                 **row.remarks,
                 "inputs": row.inputs,
                 "lines": row.lines,
                 "count": row.count,
+                **{level: kinds for level, kinds in others.items() if kinds},
             }
-            for level in (INFORMATIONAL, ACCEPTED):
-                if kinds := self._kinds(row, label, level):
-                    data[level] = kinds
-            yield checked.as_dict(whole=whole) | {"fine": not faults, "faults": faults} | data
 
 
 def check_file(
@@ -637,10 +640,9 @@ class _Reader:
         for target in self.targets:
             profile = target.profile.with_release(values.get("release"))
             # The labels of several releases name them.
-            if several:
-                yield column_of_line(profile, self.targets)
-            else:
-                yield Column(profile, target.label)
+            yield (
+                column_of_line(profile, self.targets) if several else Column(profile, target.label)
+            )
 
     def _added(self, row: Row) -> Row:
         self.matrix.rows.append(row)

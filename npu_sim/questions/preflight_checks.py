@@ -127,25 +127,22 @@ class Checked:
 
     def as_dict(self, *, whole: bool = True) -> dict[str, Any]:
         """Return the result as plain data, including the plan if ``whole``."""
-        data: dict[str, Any] = {
+        why = {"argument": self.argument, "message": self.message, "hint": self.hint}
+        differences, plan = self.differences, self.plan if whole else None
+        return {
             "line": self.line,
             "op": self.op,
             "product": self.product,
             "soc": self.soc,
             "release": self.release,
+            "outcome": self.outcome,
+            "status": self.status,
+            "fine": self.fine,
+            **{name: value for name, value in why.items() if value},
+            **self.facts,
+            **({} if differences is None else {"differences": dict(differences)}),
+            **({} if plan is None else {"plan": plan}),
         }
-        data |= {"outcome": self.outcome, "status": self.status, "fine": self.fine}
-        data |= {
-            name: value
-            for name in ("argument", "message", "hint")
-            if (value := getattr(self, name))
-        }
-        data |= self.facts
-        if self.differences is not None:
-            data["differences"] = dict(self.differences)
-        if whole and self.plan is not None:
-            data["plan"] = self.plan
-        return data
 
 
 @dataclass

@@ -116,15 +116,18 @@ def load_distinct(names: Sequence[Any], every_soc: bool = True) -> list[Profile]
     titles = Counter(
         title for _, title in {(str(name), profiles[0].name) for name, profiles in loaded}
     )
-    distinct = []
-    for name, profiles in loaded:
-        for profile in profiles:
-            if titles[profile.name] > 1 and names_a_file(str(name)):
-                renamed = profile.product.model_copy(update={"name": f"{profile.name} ({name})"})
-                distinct.append(profile.model_copy(update={"product": renamed}))
-            else:
-                distinct.append(profile)
-    return distinct
+    return [
+        _renamed(profile, f"{profile.name} ({name})")
+        if titles[profile.name] > 1 and names_a_file(str(name))
+        else profile
+        for name, profiles in loaded
+        for profile in profiles
+    ]
+
+
+def _renamed(profile: Profile, name: str) -> Profile:
+    renamed = profile.product.model_copy(update={"name": name})
+    return profile.model_copy(update={"product": renamed})
 
 
 def device_groups(

@@ -317,16 +317,14 @@ def _merged_rows(table: LimitTable) -> list[ProductLimits]:
     """Join the SoCs of a product that have equal bounds, except along a frontier."""
     if table.along:
         return list(table.rows)
-    merged: list[ProductLimits] = []
-    for row in table.rows:
-        for position, other in enumerate(merged):
-            same = (other.size, other.product, other.documented.ranges, other.hardware.ranges)
-            if same == (row.size, row.product, row.documented.ranges, row.hardware.ranges):
-                merged[position] = replace(other, socs=other.socs + row.socs)
-                break
-        else:
-            merged.append(row)
-    return merged
+    groups = grouped(
+        ((row.size, row.product, row.documented.ranges, row.hardware.ranges), row)
+        for row in table.rows
+    )
+    return [
+        replace(rows[0], socs=tuple(soc for row in rows for soc in row.socs))
+        for rows in groups.values()
+    ]
 
 
 def bound_text(bound: Bound) -> str:
@@ -364,9 +362,11 @@ def bound_text(bound: Bound) -> str:
 
 def reason_text(error: Unplanned) -> str:
     """Return why a value is not legal: the status, if the product refuses it, and the message."""
-    if not error.status:
-        return error.message
-    return say("{status} {message}", error, status=int(error.status))
+    return (
+        error.message
+        if not error.status
+        else say("{status} {message}", error, status=int(error.status))
+    )
 
 
 def _sources(table: LimitTable) -> list[tuple[str, str]]:
@@ -578,12 +578,17 @@ def _frontier_figure(table: LimitTable) -> Figure | None:
 
 def range_picture(table: LimitTable) -> Picture | None:
     """Draw the ranges as bars on one axis from 0; refused products have an empty row."""
-    rows = []
-    for row in table.rows:
-        for name, bound in (("documented", row.documented), ("hardware", row.hardware)):
-            label = ", ".join(filter(None, (row.size, row.product, *row.socs, name)))
-            why = bound.above.message if not bound.ranges and bound.above is not None else ""
-            rows.append((label, bound.ranges, bound.above is None, bound_text(bound), why))
+    rows = [
+        (
+            ", ".join(filter(None, (row.size, row.product, *row.socs, name))),
+            bound.ranges,
+            bound.above is None,
+            bound_text(bound),
+            bound.above.message if not bound.ranges and bound.above is not None else "",
+        )
+        for row in table.rows
+        for name, bound in (("documented", row.documented), ("hardware", row.hardware))
+    ]
     if not any(ranges for _, ranges, *_ in rows):
         return None
     what = translated(table.vary or "each size")

@@ -92,16 +92,16 @@ def curve_figure(
         _y_label(bound, y.is_log) for bound in upright
     ]
     top = 1 - LABEL_ROW * len(across)
-    layout: dict[str, Any] = {
+    hidden = {"visible": False, "fixedrange": True}
+    hatched = {"yaxis2": {"overlaying": "y", "range": [0, 1], **hidden}}
+    layout = {
         "xaxis": {**_axis(x), **_drawn_range(span, x.is_log)},
         "yaxis": {**_axis(y), "domain": [0, top]},
         "shapes": [_shape(bound, top) for bound in (*inside, *upright)],
         "annotations": labels,
         "showlegend": len(traces) > 1,
+        **(hatched if len(traces) > len(curves) else {}),
     }
-    if len(traces) > len(curves):
-        hidden = {"visible": False, "fixedrange": True}
-        layout["yaxis2"] = {"overlaying": "y", "range": [0, 1], **hidden}
     return Figure(tuple(traces), layout, caption)
 
 
@@ -124,11 +124,8 @@ def _drawn_range(span: Range | None, logarithmic: bool) -> dict[str, Any]:
 
 
 def _trace(curve: Curve) -> dict[str, Any]:
-    line: dict[str, Any] = {"width": 2}
-    if curve.stepped:
-        line["shape"] = "hv"
-    if curve.dashed:
-        line["dash"] = "dash"
+    shape = {"shape": "hv"} if curve.stepped else {}
+    dash = {"dash": "dash"} if curve.dashed else {}
     mode = "lines+markers" if len(curve.x) <= MARKED_POINTS else "lines"
     if not curve.joined:
         mode = "markers"
@@ -138,7 +135,7 @@ def _trace(curve: Curve) -> dict[str, Any]:
         "name": translated(curve.name),
         "x": list(curve.x),
         "y": list(curve.y),
-        "line": line,
+        "line": {"width": 2, **shape, **dash},
     }
 
 

@@ -49,8 +49,6 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     cores = say("{block_dim} of {cores_available} {core_kind}, {idle_cores} idle", plan)
     count = len(plan.launches)
     title = "launches: {launches}, one after the other" if count > 1 else "launches: {launches}"
-    prices = [(value, note) for _, value, note in determinism_lines(explanation.determinism)]
-    keys = [(f"{key.key} {key.value}", profile_key_text(plan, key)) for key in plan.profile_keys]
     memories = (
         _section(_memory_title(memory), _memory_rows(memory), right=(1, 2))
         for memory in plan.memories
@@ -77,8 +75,14 @@ def explanation_view(explanation: Explanation) -> RenderableType:
         *_section(*workspace, right=(1,)),
         *areas,
         *_section("order", _order_rows(plan, explanation.other_mode)),
-        *_section("deterministic computation off and on", prices),
-        *_section("keys of the profile without effect", keys),
+        *_section(
+            "deterministic computation off and on",
+            [(value, note) for _, value, note in determinism_lines(explanation.determinism)],
+        ),
+        *_section(
+            "keys of the profile without effect",
+            [(f"{key.key} {key.value}", profile_key_text(plan, key)) for key in plan.profile_keys],
+        ),
         *_section("caveats", [(caveat.in_words, caveat.code) for caveat in plan.caveats]),
         *_section("evidence", evidence_cells(plan)),
         *_section("rules", [(plan.rules_source,)] if plan.rules_source else []),
@@ -118,14 +122,16 @@ def _launch_rows(launches: Sequence[Launch]) -> Iterator[Row]:
     for number, launch in enumerate(launches):
         cores = Text(" on {block_dim} cores", launch) if launch.block_dim else ""
         exact = launch.evidence is Evidence.EXACT
-        head = Text(
-            "{kernel}{cores}{evidence}{note}",
-            launch,
-            cores=" on 1 core" if launch.block_dim == 1 else cores,
-            evidence="" if exact else Text(", {value}", launch.evidence),
-            note=Text("; {note}", launch) if launch.note else "",
+        yield (
+            f"{number}",
+            Text(
+                "{kernel}{cores}{evidence}{note}",
+                launch,
+                cores=" on 1 core" if launch.block_dim == 1 else cores,
+                evidence="" if exact else Text(", {value}", launch.evidence),
+                note=Text("; {note}", launch) if launch.note else "",
+            ),
         )
-        yield (f"{number}", head)
         if launch.inputs:
             size, tensors = bytes_text(launch.read_bytes), tensors_text(launch.inputs)
             yield ("", say("reads {size}: {tensors}", size=size, tensors=tensors))
@@ -136,15 +142,19 @@ def _launch_rows(launches: Sequence[Launch]) -> Iterator[Row]:
 def _estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> Iterator[Row]:
     """Yield the estimate of each kernel, and the gain from other instructions or buffers."""
     for kernel, estimate in estimates:
-        head = Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate))
-        yield (head, estimate_note(estimate))
+        yield (
+            Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate)),
+            estimate_note(estimate),
+        )
         if isinstance(estimate, VectorEstimate):
-            text = say(
-                "{instructions} instructions start up in {start_up} us",
-                estimate,
-                start_up=about_us(estimate.startup_share * estimate.vector_us),
+            yield (
+                say(
+                    "{instructions} instructions start up in {start_up} us",
+                    estimate,
+                    start_up=about_us(estimate.startup_share * estimate.vector_us),
+                ),
+                "half as many, each twice as long, would save half of this",
             )
-            yield (text, "half as many, each twice as long, would save half of this")
             for conflict in estimate.conflicts[:SHOWN_CONFLICTS]:
                 yield _conflict_row(conflict, estimate)
 

@@ -1,6 +1,6 @@
 """Pictures as SVG: cores, on-chip memory, workspace, order dependence, and work over time."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from math import floor, log10
@@ -33,6 +33,14 @@ def _segment(x: float, width: float, y: float, colour: str, title: str, label: s
     if len(label) * svg.CHARACTER_WIDTH + LETTER_ROOM > width:
         return shape
     return shape + svg.centred(label, x + width / 2, y + BAR_HEIGHT / 2, "on")
+
+
+def _side_by_side(segments: Iterable[tuple[float, str, str, str]], y: float) -> Iterator[Markup]:
+    """Yield segments from the left on: width, colour, title and label of each."""
+    x = 0.0
+    for width, *texts in segments:
+        yield _segment(x, width, y, *texts)
+        x += width
 
 
 # On-chip memories
@@ -72,17 +80,20 @@ def _memory_bar(memory: Memory, y: float) -> tuple[list[Markup], float]:
         memory_title=memory_title(memory),
         evidence="" if memory.evidence is Evidence.EXACT else Text(" ({value})", memory.evidence),
     )
-    parts = [svg.caption(caption, y + 12)]
-    x = 0.0
-    for number, allocation in enumerate(memory.allocations):
-        width = allocation.bytes * scale
-        title = say("{name}: {bytes} bytes{note}", allocation, note=_note(allocation))
-        parts.append(_segment(x, width, y + 20, f"c{number % COLOURS}", title, allocation.name))
-        x += width
+    segments = [
+        (
+            allocation.bytes * scale,
+            f"c{number % COLOURS}",
+            say("{name}: {bytes} bytes{note}", allocation, note=_note(allocation)),
+            allocation.name,
+        )
+        for number, allocation in enumerate(memory.allocations)
+    ]
     if memory.free_bytes > 0:
         title = say("free: {free_bytes} bytes", memory)
-        parts.append(_segment(x, memory.free_bytes * scale, y + 20, "free", title, "free"))
-    elif memory.free_bytes < 0:
+        segments.append((memory.free_bytes * scale, "free", title, "free"))
+    parts = [svg.caption(caption, y + 12), *_side_by_side(segments, y + 20)]
+    if memory.free_bytes < 0:
         edge = memory.capacity_bytes * scale
         title = say("does not fit: {used_bytes} of {capacity_bytes} bytes", memory)
         parts.append(svg.mark(edge, y + 14, title))
@@ -125,16 +136,18 @@ def _workspace_bar(
     shown: Sequence[WorkspacePart], parts: Sequence[WorkspacePart], y: float, caption: str
 ) -> list[Markup]:
     scale = WIDTH / max(sum(part.bytes for part in shown), 1)
-    drawn = [svg.caption(caption, y + 12)]
-    x = 0.0
-    for part in shown:
-        colour = workspace_colours(parts)[parts.index(part)]
-        title = say(
-            "{name}: {bytes} bytes, {kind}, {evidence}", part, evidence=part.evidence.value
-        ) + _note(part)
-        drawn.append(_segment(x, part.bytes * scale, y + 20, colour, title, part.name))
-        x += part.bytes * scale
-    return drawn
+    colours = workspace_colours(parts)
+    segments = [
+        (
+            part.bytes * scale,
+            colours[parts.index(part)],
+            say("{name}: {bytes} bytes, {kind}, {evidence}", part, evidence=part.evidence.value)
+            + _note(part),
+            part.name,
+        )
+        for part in shown
+    ]
+    return [svg.caption(caption, y + 12), *_side_by_side(segments, y + 20)]
 
 
 # Order dependence

@@ -158,8 +158,9 @@ def matrix_view(matrix: Matrix) -> Group:
 def _more_calls(rows: int) -> list[str]:
     """Return how many of the rows are not shown; nothing if all are."""
     more = rows - SHOWN_ROWS
-    text = say("and {rows} more calls: --report or --json lists all", rows=more)
-    return [text] if more > 0 else []
+    return (
+        [say("and {rows} more calls: --report or --json lists all", rows=more)] if more > 0 else []
+    )
 
 
 def notes(matrix: Matrix) -> list[RenderableType]:
@@ -226,9 +227,11 @@ def _remarks(matrix: Matrix) -> list[str]:
 def _operators(names: Sequence[str]) -> str:
     """Return the operators of a reason, many of them as their number."""
     distinct = list(dict.fromkeys(names))
-    if len(distinct) > SHOWN_REMARKS:
-        return Text("{count} operators", count=len(distinct))
-    return ", ".join(distinct)
+    return (
+        Text("{count} operators", count=len(distinct))
+        if len(distinct) > SHOWN_REMARKS
+        else ", ".join(distinct)
+    )
 
 
 def _merged(faults: Sequence[Fault]) -> list[Fault]:
@@ -260,8 +263,11 @@ def _counts(matrix: Matrix) -> Table:
 def _peak_text(peak: Checked | None) -> str:
     if peak is None:
         return ""
-    size = bytes_text(peak.workspace_bytes)
-    return say("peak {size} of workspace, line {line}: {op} on {soc}", peak, size=size)
+    return say(
+        "peak {size} of workspace, line {line}: {op} on {soc}",
+        peak,
+        size=bytes_text(peak.workspace_bytes),
+    )
 
 
 def _count_text(summary: Summary) -> str:
@@ -400,9 +406,6 @@ def timing_lines(matrix: Matrix) -> Iterator[str]:
             calls[row.line], labels[label] = row.count, None
             more.append((switch or {}).get("workspace_bytes_more", 0))
     for (op, outputs, switched), (calls, labels, more) in groups.items():
-        workspace = ""
-        if max(more) > 0:
-            workspace = say(", up to {size} of additional workspace", size=bytes_text(max(more)))
         yield say(
             "{count}x {outputs} of {op} can differ between runs on {where}{switched}{workspace}",
             count=sum(calls.values()),
@@ -410,7 +413,9 @@ def timing_lines(matrix: Matrix) -> Iterator[str]:
             op=op,
             where=labels_text(labels),
             switched=switched,
-            workspace=workspace,
+            workspace=say(", up to {size} of additional workspace", size=bytes_text(max(more)))
+            if max(more) > 0
+            else "",
         )
 
 
@@ -521,13 +526,24 @@ def call_rows(matrix: Matrix) -> list[tuple[str, ...]]:
     common order: calls with bounds of each coverage follow each other.
     """
     sums = matrix.totals()
-    rows: list[tuple[str, ...]] = []
-    for row in sorted(matrix.rows, key=_place):
-        labels = grouped((_cells(row, checked), label) for label, checked in row.cells.items())
-        for (*cells, estimate), alike in labels.items():
-            share = _share(row, alike[0], sums[alike[0]].bounds)
-            rows.append((f"{row.count:,}x", row.title, ", ".join(alike), *cells, share, estimate))
-    return rows
+    found = (
+        (row, cells, labels)
+        for row in sorted(matrix.rows, key=_place)
+        for cells, labels in grouped(
+            (_cells(row, checked), label) for label, checked in row.cells.items()
+        ).items()
+    )
+    return [
+        (
+            f"{row.count:,}x",
+            row.title,
+            ", ".join(labels),
+            *cells,
+            _share(row, labels[0], sums[labels[0]].bounds),
+            estimate,
+        )
+        for row, (*cells, estimate), labels in found
+    ]
 
 
 def _share(row: Row, label: str, sums: Mapping[str, BoundSum]) -> str:
@@ -723,13 +739,15 @@ def _listed(title: str, entries: Iterable[Mapping[str, Any]]) -> Table:
 
 def _counted(title: str, facts: str, rows: Sequence[Sequence[str]]) -> Table:
     """Return a table of what a recording counts, with its facts and its place."""
-    columns = (
-        Column("count", right=True, key=True),
-        Column(title, key=True),
-        Column(facts, wraps=True, plain=True),
-        Column("called from", wraps=True),
+    return Table(
+        (
+            Column("count", right=True, key=True),
+            Column(title, key=True),
+            Column(facts, wraps=True, plain=True),
+            Column("called from", wraps=True),
+        ),
+        rows,
     )
-    return Table(columns, rows)
 
 
 COUNTS = (

@@ -91,12 +91,14 @@ def measured_profile_view(
 
 def _call_parts(calls: CallGroup) -> tuple[RenderableType, ...]:
     """Return a call with the command of its plan, its launches, and what its bound assumes."""
-    columns = [Column(name, right=name != "launch", key=name == "launch") for name in LAUNCHED]
     return (
         "",
         Paragraph(_call_title(calls), "bold", is_line=True),
         Paragraph(plan_command(calls.plan, calls.plan.product), "dim", is_line=True),
-        Table(columns, call_rows(calls)),
+        Table(
+            [Column(name, right=name != "launch", key=name == "launch") for name in LAUNCHED],
+            call_rows(calls),
+        ),
         lines_table(call_assumption_lines(calls)),
     )
 
@@ -155,8 +157,9 @@ def file_lines(answer: MeasuredProfile, pattern: str = "") -> list[Line]:
 def _device_lines(answer: MeasuredProfile, device: MeasuredDevice) -> list[Line]:
     others = ""
     if device.others:
-        names = ", ".join(device.others)
-        others = say("; also consistent with {others}: set --soc to choose", others=names)
+        others = say(
+            "; also consistent with {others}: set --soc to choose", others=", ".join(device.others)
+        )
     return [
         ("SoC", device.profile.soc, device.found_by + others),
         ("release", answer.release, answer.release_found_by),
@@ -210,13 +213,15 @@ def _group_title(group: MeasuredGroup) -> str:
 def group_lines(group: MeasuredGroup) -> list[Line]:
     """Return a group of equal launches as labelled lines."""
     facts = group.as_dict()
-    spread = say(
-        "{fastest} to {slowest}, {total} in total",
-        fastest=time_text(facts["min_us"]),
-        slowest=time_text(facts["max_us"]),
-        total=time_text(facts["total_us"]),
+    measured = say(
+        "median; {spread}",
+        spread=say(
+            "{fastest} to {slowest}, {total} in total",
+            fastest=time_text(facts["min_us"]),
+            slowest=time_text(facts["max_us"]),
+            total=time_text(facts["total_us"]),
+        ),
     )
-    measured = say("median; {spread}", spread=spread)
     return [("measured", time_text(facts["median_us"]), measured), *_planned_lines(group, facts)]
 
 
@@ -254,10 +259,11 @@ def _planned_lines(group: MeasuredGroup, facts: Mapping[str, Any]) -> list[Line]
     )
     key = facts["tiling_key"]
     key_text = "" if key is None else say(", tiling key {facts}", facts=key)
-    others = [(other.assumption, other.kernel_us) for other in group.otherwise]
     return [
         ("bound", bound_cell(facts["bound_us"], group.coverage), note),
-        *assumption_lines(group.assumptions, others),
+        *assumption_lines(
+            group.assumptions, [(other.assumption, other.kernel_us) for other in group.otherwise]
+        ),
         ("limited by", facts["binding_pipe"], busy),
         *_estimate_lines(group),
         *_gap_lines(group),
@@ -273,8 +279,10 @@ def _other_line(plan: Plan, arguments: Mapping[str, Any]) -> Line:
     differences = ", ".join(
         f"{name} {value}" for name, value in plan.arguments.items() if value != arguments.get(name)
     )
-    mode = "deterministic" if plan.deterministic else differences
-    note = say("{mode}: not stated in the file", mode=mode)
+    note = say(
+        "{mode}: not stated in the file",
+        mode="deterministic" if plan.deterministic else differences,
+    )
     return ("or", say("{path}, tiling key {tiling_key}", plan), note)
 
 
@@ -334,13 +342,15 @@ def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
     names = dict.fromkeys(launch.stream for launch in answer.launches)
     streams = {stream: number for number, stream in enumerate(names, start=1)}
     begin = min((measured.start_us for measured in answer.launches), default=0.0)
-    events: list[dict[str, Any]] = []
-    for stream, process in streams.items():
-        events += [
+    events = [
+        event
+        for stream, process in streams.items()
+        for event in (
             _name("process_name", process, 0, say("device/stream {stream}", stream=stream)),
             _name("thread_name", process, MEASURED, "measured"),
             _name("thread_name", process, BOUND, "lower bound"),
-        ]
+        )
+    ]
     for measured in answer.launches:
         place = {
             "ph": "X",
@@ -524,11 +534,6 @@ def _ceiling_note(ceiling: Ceiling) -> str:
 
 
 def _shapes(answer: CalibrationAnswer) -> Table:
-    columns = (
-        Column("vector pipe of", key=True),
-        Column("launches", right=True),
-        *(Column(name) for name in ("measured", "estimate", "ratio")),
-    )
     rows = [
         (
             f"{shape.kernel} {shape.inputs[0] if shape.inputs else ''}",
@@ -539,7 +544,14 @@ def _shapes(answer: CalibrationAnswer) -> Table:
         )
         for shape in answer.shapes
     ]
-    return Table(columns, rows)
+    return Table(
+        (
+            Column("vector pipe of", key=True),
+            Column("launches", right=True),
+            *(Column(name) for name in ("measured", "estimate", "ratio")),
+        ),
+        rows,
+    )
 
 
 CHANGED = ("kernel", "launches", "time before", "time after", "ratio", "share")

@@ -172,14 +172,17 @@ EFFECTS = {
 def invariance_lines(study: InvarianceStudy) -> Iterator[Line]:
     """Yield an invariance study as lines."""
     for row in study.rows:
-        note = row.note
-        if row.first is not None:
-            note = say(
+        yield (
+            row.output,
+            say(EFFECTS[row.changes], row),
+            say(
                 "first at [{index}]: {before:.9g} becomes {after:.9g}",
                 row,
                 index=", ".join(map(str, row.first)),
             )
-        yield (row.output, say(EFFECTS[row.changes], row), note)
+            if row.first is not None
+            else row.note,
+        )
 
 
 def certificate_lines(certificates: Iterable[Certificate]) -> Iterator[Line]:

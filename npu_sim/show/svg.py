@@ -156,11 +156,9 @@ def named_figure(answer: Any, pictures: Pictures, name: str) -> Figure:
     Raises UsageError with the names of all pictures for an unknown one.
     """
     if name not in pictures:
-        hint = "it has none"
-        if pictures:
-            hint = Text(
-                "pictures: {names}{near}", names=", ".join(pictures), near=closest(name, pictures)
-            )
+        known = Text(
+            "pictures: {names}{near}", names=", ".join(pictures), near=closest(name, pictures)
+        )
         raise UsageError(
             "figure",
             Text(
@@ -168,7 +166,7 @@ def named_figure(answer: Any, pictures: Pictures, name: str) -> Figure:
                 name=repr(name),
                 kind=type(answer).__name__,
             ),
-            hint,
+            known if pictures else "it has none",
         )
     return Figure(name, standalone(pictures[name]()))
 

@@ -98,15 +98,14 @@ def _series(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]
     records = area.records(positions)
     runs = records["status"] == 0
     x = np.array([cut.at(position) for position in positions])
-    staircases = {}
-    if runs.any():
-        for kind, name in drawn_columns(records).items():
-            staircases[kind] = staircase(x[runs], records[name][runs])
+    drawn = drawn_columns(records) if runs.any() else {}
     return {
         "product": area.profile.name,
         "soc": area.profile.soc,
-        "staircases": staircases,
-        "refused": _refused(area, cut, positions, runs),
+        "staircases": {
+            kind: staircase(x[runs], records[name][runs]) for kind, name in drawn.items()
+        },
+        "refused": list(_refused(area, cut, positions, runs)),
     }
 
 
@@ -148,17 +147,15 @@ def _memory(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]
 
 def _refused(
     area: Area, cut: AxisValues, positions: Sequence[int], runs: np.ndarray
-) -> list[dict[str, Any]]:
-    """Return the ranges of refused calls, each with the reason of its first call."""
-    ranges = []
+) -> Iterator[dict[str, Any]]:
+    """Yield the ranges of refused calls, each with the reason of its first call."""
     changes = [0, *(int(place) + 1 for place in np.flatnonzero(runs[1:] != runs[:-1])), len(runs)]
     for start, stop in pairwise(changes):
         if not runs[start]:
             first, last = positions[start], positions[stop - 1]
             error = area.planned(first)
             ends = {"first": cut.at(first), "last": cut.at(last), "end": edge(cut, last + 1)}
-            ranges.append({**ends, "reason": error.message if not isinstance(error, Plan) else ""})
-    return ranges
+            yield {**ends, "reason": error.message if not isinstance(error, Plan) else ""}
 
 
 STAIRCASE_TITLES = {"cores": "cores that work", "workspace_bytes": "workspace, bytes"}
@@ -276,14 +273,15 @@ def cut_figures(curves: dict[str, Any]) -> Iterator[Figure]:
 def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool) -> str:
     planned, total = curves["asked"], curves["values"]
     some = say("{planned} of {total} values are planned", planned=planned, total=total)
-    how = say(
-        "{density}, every bin drawn with its lowest and highest"
-        if binned
-        else "{density}, every step is drawn",
-        density=some if planned != total else "every value is planned",
-    )
     return say(
-        "a cut through the sweep with {with_others}; {how}", with_others=with_others, how=how
+        "a cut through the sweep with {with_others}; {how}",
+        with_others=with_others,
+        how=say(
+            "{density}, every bin drawn with its lowest and highest"
+            if binned
+            else "{density}, every step is drawn",
+            density=some if planned != total else "every value is planned",
+        ),
     )
 
 

@@ -112,10 +112,9 @@ def evidence_cells(plan: Plan) -> list[tuple[str, str]]:
     """Return the evidence and its meaning; nothing for the usual, exact without a device."""
     if plan.evidence is Evidence.EXACT and not plan.device_evidence:
         return []
-    value: str = plan.evidence.value
-    if plan.device_evidence:
-        value = Text("{evidence}, {device}", evidence=value, device=plan.device_evidence)
-    return [(value, EVIDENCE_NOTES.get(plan.evidence, ""))]
+    value, device = plan.evidence.value, plan.device_evidence
+    both = Text("{evidence}, {device}", evidence=value, device=device)
+    return [(both if device else value, EVIDENCE_NOTES.get(plan.evidence, ""))]
 
 
 def profile_key_text(plan: Plan, key: ProfileKey) -> str:
@@ -440,9 +439,11 @@ def _area_rows(workspace: Workspace) -> list[tuple[str, ...]]:
 
 
 def _nodes_text(area: WorkspaceArea) -> str:
-    if area.first_node == area.last_node:
-        return say("node {first_node}", area)
-    return say("nodes {first_node} to {last_node}", area)
+    return (
+        say("node {first_node}", area)
+        if area.first_node == area.last_node
+        else say("nodes {first_node} to {last_node}", area)
+    )
 
 
 def _bucket_rows(workspace: Workspace) -> list[tuple[str, ...]]:

@@ -229,12 +229,11 @@ def determinism_lines(prices: Sequence[ModePrice]) -> list[Line]:
 
 
 def _price_text(price: ModePrice) -> str:
-    launches = say("{launches} launch" if price.launches == 1 else "{launches} launches", price)
     unknown = (say("unknown {name}", name=name) for name in price.workspace_unknown)
     return Text(
         "{switch}: {launches}, {workspace}, {bound}",
         switch="on" if price.deterministic else "off",
-        launches=launches,
+        launches=say("{launches} launch" if price.launches == 1 else "{launches} launches", price),
         workspace=" + ".join((bytes_text(price.workspace_bytes), *unknown)),
         bound=say("at least {time}", time=covered_time(price.bound_us, price.coverage))
         if price.bound_us is not None
@@ -304,12 +303,14 @@ def caution_lines(timeline: Timeline) -> list[Line]:
     """Return what the bound omits and assumes."""
     doubt = timeline.clock_doubt
     unknown, left_out = joined(timeline.unknown_rates, ", "), joined(timeline.not_counted, ", ")
-    others = [(other.assumption, other.bound_us) for other in timeline.otherwise]
     return [
         *([("clock", "the bound may be too high", doubt)] if doubt else []),
         *([("unknown", unknown, "no published rate: counted 0")] if unknown else []),
         *([("left out", left_out, "not published: counted 0")] if left_out else []),
-        *assumption_lines(timeline.assumptions, others),
+        *assumption_lines(
+            timeline.assumptions,
+            [(other.assumption, other.bound_us) for other in timeline.otherwise],
+        ),
     ]
 
 
@@ -411,7 +412,6 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) ->
             cells = ("", say(timeline.label))
             reasons.setdefault(timeline.message, {})[f"{name}, {soc}"] = None
         socs.setdefault((name, cells), []).append(soc)
-    rows = [(name, socs_text(alike), *cells) for (name, cells), alike in socs.items()]
     sources = dict.fromkeys(timeline.rules_source for timeline in shown if timeline.rules_source)
     cautions = dict.fromkeys(line for timeline in shown for line in caution_lines(timeline))
     remarks = (
@@ -427,7 +427,7 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) ->
     return stack(
         Paragraph(lowest_text(shown), "bold green"),
         "",
-        Table(COLUMNS, rows),
+        Table(COLUMNS, [(name, socs_text(alike), *cells) for (name, cells), alike in socs.items()]),
         *after_gap(
             lines_table(("refused", reason, joined(where)) for reason, where in reasons.items())
         ),

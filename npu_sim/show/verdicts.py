@@ -138,9 +138,11 @@ def _reachable_sets(verdict: OutputVerdict) -> Iterator[tuple[str, str]]:
         return
     ulp = max(map(verdict.width, examined))
     counts = [one.values for one in examined]
-    text = "{least} to {most} values an element, within {ulp} ulp ({count} elements examined)"
-    if not min(counts):
-        text = "all orders lie within {ulp} ulp ({count} elements examined)"
+    text = (
+        "all orders lie within {ulp} ulp ({count} elements examined)"
+        if not min(counts)
+        else "{least} to {most} values an element, within {ulp} ulp ({count} elements examined)"
+    )
     yield (
         Text("reachable"),
         Text(text, least=min(counts), most=max(counts), ulp=ulp, count=len(examined)),
@@ -232,10 +234,14 @@ def difference_lines(difference: ResultDifference) -> Iterator[tuple[str, str]]:
     )
     if not count:
         return
-    if difference.proved:
-        yield Text("cause"), Text("timing explains it: both results are possible where they differ")
-    else:
-        yield Text("cause"), Text("not proved to be timing: see the verdicts of the rows")
+    yield (
+        Text("cause"),
+        Text(
+            "timing explains it: both results are possible where they differ"
+            if difference.proved
+            else "not proved to be timing: see the verdicts of the rows"
+        ),
+    )
 
 
 def difference_rows(difference: ResultDifference) -> list[tuple[str, ...]]:
@@ -297,8 +303,10 @@ def verification_report(answer: Verification, call: str = "") -> Document:
 def _verdict_blocks(verdict: OutputVerdict) -> Iterator[Block]:
     yield lines_table(verdict_lines(verdict))
     if verdict.elements.size:
-        note = "Elements in the order of memory; darker bars hold more of that verdict."
-        yield Picture(element_map(verdict), note)
+        yield Picture(
+            element_map(verdict),
+            "Elements in the order of memory; darker bars hold more of that verdict.",
+        )
     yield Table(HEADINGS, element_rows(verdict), "Worst elements")
 
 
@@ -429,13 +437,16 @@ def _notes(label: str, notes: Sequence[EntryNote], most: int) -> Iterator[tuple[
         for note in notes
     )
     for (reason, folder), entries in groups.items():
-        more = len(entries) - most
-        named = joined(entries[:most], ", ")
-        if more > 0:
-            named = Text("{entries} and {count} more", entries=named, count=more)
+        more, named = len(entries) - most, joined(entries[:most], ", ")
+        cut = Text("{entries} and {count} more", entries=named, count=more)
         yield (
             label,
-            Text("{reason} ({folder}): {entries}", reason=reason, folder=folder, entries=named),
+            Text(
+                "{reason} ({folder}): {entries}",
+                reason=reason,
+                folder=folder,
+                entries=cut if more > 0 else named,
+            ),
         )
 
 

@@ -132,24 +132,24 @@ def _launch_times(
     launches = estimator.plan.launches
     bounds = [_launch_bound(launch, phases, estimator.profile, mhz) for launch in launches]
     total = sum(us for us, _, _ in bounds)
-    times = []
-    for launch, (us, binds, planned) in zip(launches, bounds, strict=True):
-        estimate, missing = estimator.estimate(launch)
-        times.append(
-            LaunchTime(
-                kernel=launch.kernel,
-                us=us,
-                share=us / total if total else 0.0,
-                binds=binds,
-                planned=planned,
-                read_bytes=launch.read_bytes,
-                written_bytes=launch.written_bytes,
-                evidence=launch.evidence,
-                estimate=estimate,
-                estimate_missing=missing,
-            )
+    estimates = map(estimator.estimate, launches)
+    return tuple(
+        LaunchTime(
+            kernel=launch.kernel,
+            us=us,
+            share=us / total if total else 0.0,
+            binds=binds,
+            planned=planned,
+            read_bytes=launch.read_bytes,
+            written_bytes=launch.written_bytes,
+            evidence=launch.evidence,
+            estimate=estimate,
+            estimate_missing=missing,
         )
-    return tuple(times)
+        for launch, (us, binds, planned), (estimate, missing) in zip(
+            launches, bounds, estimates, strict=True
+        )
+    )
 
 
 def _launch_bound(

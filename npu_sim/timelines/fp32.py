@@ -40,9 +40,11 @@ def copy(elements: int) -> Work:
 
 def widen(elements: int, element_bytes: int = 2, times: int = 1) -> tuple[Work, ...]:
     """Return the cast of 16-bit elements to fp32; nothing for fp32 elements."""
-    if element_bytes == BYTES:
-        return ()
-    return (Instruction("cast_16_to_32", "float32", elements, times),)
+    return (
+        ()
+        if element_bytes == BYTES
+        else (Instruction("cast_16_to_32", "float32", elements, times),)
+    )
 
 
 def narrow(elements: int, element_bytes: int = 2) -> tuple[Work, ...]:

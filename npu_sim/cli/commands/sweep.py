@@ -32,14 +32,19 @@ def epilog(operator: str) -> str:
     from npu_sim.registry import load_operator
 
     declared = load_operator(operator)
-    names = []
-    for axis in declared.all_axes:
-        values = "" if isinstance(axis, Number) else " (true, false)"
-        if isinstance(axis, Word):
-            values = f" ({', '.join(axis.words)})"
-        names.append(
-            say("{name}: {meaning}", name=Verbatim(f"{axis.name}{values}"), meaning=axis.help)
+    words = {
+        axis: axis.words if isinstance(axis, Word) else ("true", "false")
+        for axis in declared.all_axes
+        if not isinstance(axis, Number)
+    }
+    names = (
+        say(
+            "{name}: {meaning}",
+            name=Verbatim(axis.name + (f" ({', '.join(words[axis])})" if axis in words else "")),
+            meaning=axis.help,
         )
+        for axis in declared.all_axes
+    )
     numbers = [axis.name for axis in declared.axes if isinstance(axis, Number) and axis.unit]
     sizes = (f"{numbers[-1]}=1..100000", *(f"{name}=128,512,1024" for name in numbers[-2:-1]))
     example = say(
@@ -155,11 +160,11 @@ def _reproducing_command(seed: int, grid: list[str]) -> str:
     from npu_sim.releases import default_release
 
     named = {text.partition("=")[0].strip() for text in grid}
-    more = []
-    if not named & {"product", "soc"}:
-        more += ["--grid", f"product={DEFAULT_PRODUCT}"]
-    if "release" not in named:
-        more += ["--grid", f"release={default_release()}"]
+    product, release = f"product={DEFAULT_PRODUCT}", f"release={default_release()}"
+    more = [
+        *(["--grid", product] if not named & {"product", "soc"} else []),
+        *(["--grid", release] if "release" not in named else []),
+    ]
     return reproducing_command({("--seed",): seed}, more)
 
 
@@ -178,9 +183,11 @@ def _write_report(options: Options, summary: "SweepSummary") -> dict[str, Any]:
 
 def _rate_text(rate: float) -> str:
     """Return a number of plans a second: ``2.1 million a second``, ``70 a second``."""
-    if rate >= 1e6:
-        return say("{rate:.1f} million a second", rate=rate / 1e6)
-    return say("{rate} a second", rate=round(rate))
+    return (
+        say("{rate:.1f} million a second", rate=rate / 1e6)
+        if rate >= 1e6
+        else say("{rate} a second", rate=round(rate))
+    )
 
 
 def _print_summary(
@@ -195,34 +202,44 @@ def _print_summary(
         rate=_rate_text(summary.rows_now / max(summary.seconds, 1e-9)),
         seconds=seconds,
     )
-    lines = [("plans", str(summary.rows), pace)]
-    for name, counts in data["counts"].items():
-        most = sorted(counts.items(), key=lambda item: -item[1])
-        shown = [
-            Text("{value}: {count}", value=value, count=count)
-            for value, count in most[:SHOWN_VALUES]
-        ]
-        hidden = len(most) - len(shown)
-        more = say(" and {shown} more", shown=hidden) if hidden else ""
-        lines.append((name, joined(shown, ", ") + more, ""))
-    if "peak_workspace" in data:
-        peak = data["peak_workspace"]
-        most_bytes = say(
-            "at most {size} ({column})", size=bytes_text(peak["bytes"]), column=peak["column"]
-        )
-        call = ", ".join(f"{name} {value}" for name, value in peak["call"].items())
-        lines.append(("workspace", most_bytes, call))
-    lines += [("left out", product, reason) for product, reason in summary.space.left_out]
-    if summary.rules_source:
-        lines.append(("rules", summary.rules_source, ""))
-    if check:
-        found = say("{count} values differ", count=len(different)) if different else "all equal"
-        lines.append(
-            ("checked", say("{rows} rows one by one", rows=min(check, summary.rows)), found)
-        )
-        for difference in different[:SHOWN_VALUES]:
-            values = say("swept {swept}, planned {planned}", difference)
-            lines.append(("different", say("row {row}: {field}", difference), values))
-    if out is not None:
-        lines.append(("written", str(out), ""))
+    found = say("{count} values differ", count=len(different)) if different else "all equal"
+    checked = say("{rows} rows one by one", rows=min(check, summary.rows))
+    lines = [
+        ("plans", str(summary.rows), pace),
+        *((name, _counts_text(counts), "") for name, counts in data["counts"].items()),
+        *([_peak_line(data["peak_workspace"])] if "peak_workspace" in data else []),
+        *(("left out", product, reason) for product, reason in summary.space.left_out),
+        *([("rules", summary.rules_source, "")] if summary.rules_source else []),
+        *([("checked", checked, found)] if check else []),
+        *(
+            (
+                "different",
+                say("row {row}: {field}", difference),
+                say("swept {swept}, planned {planned}", difference),
+            )
+            for difference in different[:SHOWN_VALUES]
+        ),
+        *([("written", str(out), "")] if out is not None else []),
+    ]
     print_text(lines_table(lines))
+
+
+def _counts_text(counts: dict[str, int]) -> str:
+    """Return the most frequent values with their numbers of calls."""
+    from npu_sim.sweeps.records import SHOWN_VALUES
+
+    most = sorted(counts.items(), key=lambda item: -item[1])
+    shown = (
+        Text("{value}: {count}", value=value, count=count) for value, count in most[:SHOWN_VALUES]
+    )
+    hidden = len(most) - SHOWN_VALUES
+    more = say(" and {shown} more", shown=hidden) if hidden > 0 else ""
+    return joined(shown, ", ") + more
+
+
+def _peak_line(peak: dict[str, Any]) -> tuple[str, str, str]:
+    return (
+        "workspace",
+        say("at most {size} ({column})", size=bytes_text(peak["bytes"]), column=peak["column"]),
+        ", ".join(f"{name} {value}" for name, value in peak["call"].items()),
+    )
