@@ -297,6 +297,15 @@ def _write_trail(width: int, count: int, entry: int, scratch: Scratch) -> None:
 
 
 @device_function
+def _is_listed(pairs: NDArray[np.float64], total: np.float64, exact: np.float64) -> bool:
+    """Return whether a partial sum and its exact sum are among the pairs of a line."""
+    for first in range(0, pairs.size, 2):
+        if pairs[first] == total and pairs[first + 1] == exact:
+            return True
+    return False
+
+
+@device_function
 def _beam(width: int, count: int, goal: Goal, scratch: Scratch) -> tuple[bool, float]:
     """Search with several partial sums at a time; return: found, nearest value.
 
@@ -311,8 +320,7 @@ def _beam(width: int, count: int, goal: Goal, scratch: Scratch) -> tuple[bool, f
     needed = np.float64(goal.target) / np.float64(goal.factor) - exact
     kept, old = 1, 0
     beam[0, 0], beam[1, 0] = initial, initial
-    for line in range(count):
-        taken[0, line] = 0
+    taken[0, :count] = 0
     for step in range(terms.size):
         for entry in range(kept):
             for line in range(count):
@@ -338,10 +346,7 @@ def _beam(width: int, count: int, goal: Goal, scratch: Scratch) -> tuple[bool, f
             term = terms[lines[0, line] + taken[old, best]]
             total = np.float64(np.float32(beam[0, entry]) + term)
             sum_of = beam[1, entry] + np.float64(term)
-            again = False
-            for other in range(new):  # of equal sums one is enough
-                again |= beam[2, 2 * other] == total and beam[2, 2 * other + 1] == sum_of
-            if again:
+            if _is_listed(beam[2, : 2 * new], total, sum_of):  # of equal sums one is enough
                 continue
             beam[2, 2 * new], beam[2, 2 * new + 1] = total, sum_of
             for core in range(count):
