@@ -108,8 +108,7 @@ class Diagnosis(Printed, Frozen):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the diagnosis as plain data, the form ``--json`` prints."""
-        data = self.model_dump(mode="json", exclude={"lines"})
-        return {**data, "answer": str(self.answer)}
+        return {**self.model_dump(mode="json", exclude={"lines"}), "answer": str(self.answer)}
 
 
 @without_internal_frames
@@ -287,8 +286,7 @@ def _operator(reading: Reading, kernel: str | None) -> tuple[str | None, Proof]:
     if kernel and (launched := kernel_parts(kernel).get("op") or _shortened_launch(kernel)):
         entry = operator_of_launch(launched)
         return (entry.name if entry else launched), Proof.EXCEPTION
-    named = _named_operators(reading)
-    return min(named, key=lambda found: found[1], default=(None, Proof.NONE))
+    return min(_named_operators(reading), key=lambda found: found[1], default=(None, Proof.NONE))
 
 
 def _shortened_launch(kernel: str) -> str | None:

@@ -433,8 +433,7 @@ class Reading:
                         if value is not None:
                             begin, end = found.span(name)
                             cut = (first and begin == 0, last and end == len(line))
-                            finding = Finding(position, name, value.strip(), process, raised, *cut)
-                            self._add(finding)
+                            self._add(Finding(position, name, value.strip(), process, raised, *cut))
         if "E" in line:
             self._codes(line, process)
         return process

@@ -284,19 +284,35 @@ def _walk_back(states: int, key: int, count: int, scratch: Scratch) -> None:
 
 
 @device_function
+def _write_trail(width: int, count: int, entry: int, scratch: Scratch) -> None:
+    """Write the order of an entry of the beam, which took all contributions."""
+    lines, at = scratch.lines, entry
+    for line in range(count):
+        lines[2, line] = lines[1, line]
+    for step in range(scratch.terms.size - 1, -1, -1):
+        line = scratch.steps[1, step * width + at]
+        lines[2, line] -= 1
+        scratch.trail[step] = lines[0, line] + lines[2, line]
+        at = scratch.steps[0, step * width + at]
+
+
+@device_function
+def _is_listed(pairs: NDArray[np.float64], total: np.float64, exact: np.float64) -> bool:
+    """Return whether a partial sum and its exact sum are among the pairs of a line."""
+    for first in range(0, pairs.size, 2):
+        if pairs[first] == total and pairs[first + 1] == exact:
+            return True
+    return False
+
+
+@device_function
 def _beam(width: int, count: int, goal: Goal, scratch: Scratch) -> tuple[bool, float]:
     """Search with several partial sums at a time; return: found, nearest value.
 
     The error of a partial sum is its distance from the exact sum of the same contributions. Those
     candidates remain whose error is nearest to the error that the target needs.
     """
-    terms, lines, trail, beam, taken = (
-        scratch.terms,
-        scratch.lines,
-        scratch.trail,
-        scratch.beam,
-        scratch.taken,
-    )
+    terms, lines, beam, taken = scratch.terms, scratch.lines, scratch.beam, scratch.taken
     initial = np.float64(goal.initial)
     exact = initial
     for term in terms:
@@ -304,8 +320,7 @@ def _beam(width: int, count: int, goal: Goal, scratch: Scratch) -> tuple[bool, f
     needed = np.float64(goal.target) / np.float64(goal.factor) - exact
     kept, old = 1, 0
     beam[0, 0], beam[1, 0] = initial, initial
-    for line in range(count):
-        taken[0, line] = 0
+    taken[0, :count] = 0
     for step in range(terms.size):
         for entry in range(kept):
             for line in range(count):
@@ -331,10 +346,7 @@ def _beam(width: int, count: int, goal: Goal, scratch: Scratch) -> tuple[bool, f
             term = terms[lines[0, line] + taken[old, best]]
             total = np.float64(np.float32(beam[0, entry]) + term)
             sum_of = beam[1, entry] + np.float64(term)
-            again = False
-            for other in range(new):  # of equal sums one is enough
-                again |= beam[2, 2 * other] == total and beam[2, 2 * other + 1] == sum_of
-            if again:
+            if _is_listed(beam[2, : 2 * new], total, sum_of):  # of equal sums one is enough
                 continue
             beam[2, 2 * new], beam[2, 2 * new + 1] = total, sum_of
             for core in range(count):
@@ -351,14 +363,7 @@ def _beam(width: int, count: int, goal: Goal, scratch: Scratch) -> tuple[bool, f
         value = finished(beam[0, entry], goal)
         nearest = _nearest(value, nearest, goal)
         if key_of(value) == key_of(goal.target):
-            at = entry
-            for line in range(count):
-                lines[2, line] = lines[1, line]
-            for step in range(terms.size - 1, -1, -1):
-                line = scratch.steps[1, step * width + at]
-                lines[2, line] -= 1
-                trail[step] = lines[0, line] + lines[2, line]
-                at = scratch.steps[0, step * width + at]
+            _write_trail(width, count, entry, scratch)
             return True, value
     return False, nearest
 
@@ -388,8 +393,9 @@ def _examine_all(
             values, last = values + 1, key
         if key != NAN_KEY:
             outcome.high[element] = value
-        nearest = outcome.nearest[element]
-        outcome.nearest[element] = value if values == 1 else _nearest(value, nearest, goal)
+        outcome.nearest[element] = (
+            value if values == 1 else _nearest(value, outcome.nearest[element], goal)
+        )
         if key == key_of(goal.target) and not found:
             found = True
             _walk_back(states, np.int64(scratch.sums[at]), count, scratch)

@@ -278,10 +278,11 @@ def write_piece(
         exp = exp_rounded(widen(log_prob[label]))
         at_label = (flush(exp) if flushes else exp) * factor - factor
     if is_finite and out.size >= block_length(out):
-        if streams:
-            pattern = np.int64(_stream_moderate(log_prob, factor, label, at_label, out))
-        else:
-            pattern = np.int64(_scale_moderate(log_prob, factor, out))
+        pattern = np.int64(
+            _stream_moderate(log_prob, factor, label, at_label, out)
+            if streams
+            else _scale_moderate(log_prob, factor, out)
+        )
     if pattern > limit:
         _scale(log_prob, factor, out, flushes)
     if 0 <= label < out.size and (pattern > limit or not streams):
@@ -311,10 +312,8 @@ class Gradient(NamedTuple):
 @device_function
 def _factor(loss: np.float32, label: np.int64, labels: Labels, division: Division) -> np.float32:
     """Return nll of a row."""
-    if division.flushes:
-        loss = flush(flush(loss) / flush(division.divisor))
-    else:
-        loss = loss / division.divisor
+    divisor = division.divisor
+    loss = flush(flush(loss) / flush(divisor)) if division.flushes else loss / divisor
     return _weighted(loss, label, labels)
 
 
@@ -377,7 +376,8 @@ def write_gradient(
     labels
         All in [0, C), or the ignored label.
     """
-    limit = MODERATE_LIMITS[log_prob.dtype]
     chunks = threads_for(log_prob.nbytes + out.nbytes)
     gradient = Gradient(grad_loss, division, log_prob, out)
-    _write_rows.over(chunks, chunks, is_streamed(out), gradient, limit, labels)
+    _write_rows.over(
+        chunks, chunks, is_streamed(out), gradient, MODERATE_LIMITS[log_prob.dtype], labels
+    )

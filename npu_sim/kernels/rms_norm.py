@@ -295,9 +295,7 @@ def _refined_root(total: np.float32, average: np.float32, epsilon: np.float32) -
 def _plain_root(total: np.float32, average: np.float32, epsilon: np.float32) -> np.float32:
     """Return 1 / sqrt(total * average + epsilon) in four roundings; a subnormal sum counts as 0."""
     v = total * average + epsilon
-    if v < SMALLEST_NORMAL:
-        return _INFINITY
-    return ONE / np.sqrt(v)
+    return _INFINITY if v < SMALLEST_NORMAL else ONE / np.sqrt(v)
 
 
 class Row(NamedTuple):

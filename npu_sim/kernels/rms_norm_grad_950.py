@@ -240,14 +240,13 @@ def _subtrees(
     contributions: Floats,
 ) -> None:
     """Compute the rows of subtrees: threads take turns at them."""
-    columns = rows.gamma.size
     for chunk in range(thread, trees.firsts.size, len(scratch.products)):
         for leaf in range(trees.sizes[chunk]):
             _add_leaf(rows, trees, chunk, leaf, constants, scratch, thread)
         depth = 0
         while 1 << depth < trees.sizes[chunk]:
             depth += 1
-        copy_to(contributions[chunk], scratch.vectors[thread, depth, :columns])
+        copy_to(contributions[chunk], scratch.vectors[thread, depth, : rows.gamma.size])
     end_streams()
 
 

@@ -331,32 +331,28 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
         )
     if isinstance(axis, Number):
         ranges = [_read_range(axis, name, item) for item in items]
-        if len(ranges) == 1 and isinstance(ranges[0], AxisValues):
+        if len(ranges) == 1:
             return ranges[0]
-        codes: list[int] = []
-        for values in ranges:
-            if isinstance(values, AxisValues):
-                if values.log or len(codes) + values.count > LARGEST_TABLE:
-                    raise UsageError(
-                        name,
-                        "{name}: {given} cannot be listed",
-                        "give one range alone, or fewer values",
-                        name=name,
-                        given=shown(given),
-                    )
-                codes.extend(values.at(position) for position in range(values.count))
-            else:
-                codes.extend(values)
+        count = sum(values.count for values in ranges)
+        if count > LARGEST_TABLE or any(values.log for values in ranges):
+            raise UsageError(
+                name,
+                "{name}: {given} cannot be listed",
+                "give one range alone, or fewer values",
+                name=name,
+                given=shown(given),
+            )
+        codes = [values.at(position) for values in ranges for position in range(values.count)]
     else:
         codes = [axis.code(item) for item in items]
     unique = tuple(dict.fromkeys(codes))
     return AxisValues(axis, table=unique, count=len(unique))
 
 
-def _read_range(axis: Number, name: str, item: Any) -> AxisValues | list[int]:
+def _read_range(axis: Number, name: str, item: Any) -> AxisValues:
     """Read ``7``, ``1..8``, ``0..100:+5``, ``1..4096:*2`` or ``1..4096:log``."""
     if not isinstance(item, str) or ".." not in item:
-        return [axis.code(item)]
+        return AxisValues(axis, table=(axis.code(item),))
     ends, _, step = item.partition(":")
     low, _, high = ends.partition("..")
     first, last = axis.code(low), axis.code(high)
@@ -393,7 +389,7 @@ def _read_range(axis: Number, name: str, item: Any) -> AxisValues | list[int]:
         while first <= last:
             codes.append(first)
             first *= amount
-        return codes
+        return AxisValues(axis, table=tuple(codes), count=len(codes))
     raise UsageError(
         name,
         Text("{name} = {item}: {step} is not a step", name=name, item=item, step=repr(step)),

@@ -298,11 +298,11 @@ def largest_rows(problem: Problem, device: Device, rules: Any, columns: int = AL
     while low < high:
         middle = (low + high + 1) // 2
         tried = _with_shape(problem, middle * device.vector_cores, problem.C)
-        if columns == ALL_BUFFERS:
-            possible = fits(tried, device, rules)
-        else:
-            possible = leaves_room(tried, columns, device, rules)
-        if possible:
+        if (
+            fits(tried, device, rules)
+            if columns == ALL_BUFFERS
+            else leaves_room(tried, columns, device, rules)
+        ):
             low = middle
         else:
             high = middle - 1

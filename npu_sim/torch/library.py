@@ -12,7 +12,7 @@ for it.
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, wraps
 from typing import Any, NamedTuple
 
@@ -92,25 +92,21 @@ def compute(operator: str, target: Target, arguments: dict[str, Any], out: Any =
     if outs is not None:
         return tuple(outs)
     written = {name: array_as_tensor(array) for name, array in result.outputs.items()}
-    declared: Operator = load_operator(operator)
-    return tuple(written.get(tensor.output) for tensor in declared.outputs)
+    return tuple(written.get(tensor.output) for tensor in load_operator(operator).outputs)
 
 
-@contextmanager
-def device_of(ctx: Any) -> Iterator[None]:
+def device_of(ctx: Any) -> AbstractContextManager[Any]:
     """Choose the device of the current context for a backward pass, else the forward call's."""
     if chosen_device() is not None:
-        yield
-        return
+        return nullcontext()
     target: Target = ctx.settings
-    with device(
+    return device(
         target.profile,
         deterministic=target.deterministic,
         core_order=target.order.core_order,
         seed=target.order.seed,
         limits=target.limits,
-    ):
-        yield
+    )
 
 
 def without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:

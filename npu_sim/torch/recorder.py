@@ -8,7 +8,7 @@ import threading
 from bisect import bisect_right, insort
 from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -298,10 +298,7 @@ class Recorder:
             run = thread.run
 
             def observed() -> None:
-                if not self.recording.running:
-                    run()
-                    return
-                with self._watching_thread():
+                with self._watching_thread() if self.recording.running else nullcontext():
                     run()
 
             thread.run = observed  # type: ignore[method-assign]

@@ -174,8 +174,7 @@ class Recording:
         if find_operator(operator) is None:
             self.not_modelled[operator] += times
             return False
-        deterministic = torch.are_deterministic_algorithms_enabled()
-        call = Call(operator, json.dumps(inputs), deterministic)
+        call = Call(operator, json.dumps(inputs), torch.are_deterministic_algorithms_enabled())
         if self.forks is not None and self.forks.here:
             self.forks.send()
             return True

@@ -308,8 +308,7 @@ def grad_input(
     packed = aligned(1, panels, out_channels * taps, TILE_COLUMNS)
     # pack_tiles packs time steps of samples; here it packs the rows of weight as one sample.
     visits = np.array([(0, 0, out_channels * taps)], np.int64)
-    packing = Packing(0, 0, TILE_COLUMNS, rounding)
-    pack_tiles(_weight_rows(weight, block), visits, packing, packed)
+    pack_tiles(_weight_rows(weight, block), visits, Packing(0, 0, TILE_COLUMNS, rounding), packed)
     rows, batch = grad.shape[0] * grad.shape[1], grad.shape[1]
     steps = steps_at_a_time(taps, block)
     threads = threads_for(operations=grad.size * taps * in_channels)

@@ -633,8 +633,7 @@ def grad_weight(
     for first in range(0, len(plan.visits), plan.group):
         group, queue = slice(first, first + plan.group), np.zeros(1, np.int64)
         visits = plan.visits[group]
-        halo = (taps - 1) * tap_stride
-        pack_tiles(x, visits, Packing(halo, pad, TILE_ROWS, rounding), packed_x)
+        pack_tiles(x, visits, Packing((taps - 1) * tap_stride, pad, TILE_ROWS, rounding), packed_x)
         pack_tiles(grad, visits, Packing(0, 0, TILE_COLUMNS, rounding), packed_grad)
         operands = Operands(
             packed_x.reshape(plan.group, -1),

@@ -173,8 +173,7 @@ def _reciprocals(counts: NDArray[Any]) -> NDArray[np.float32]:
 
 def _sum(call: Call, starts: Integers, marked: Integers, staged: Staged) -> None:
     """Write all rows of out: those in parts, and the others from their marks."""
-    padding = call.padding_idx if 0 <= call.padding_idx < len(call.out) else -1
-    runs = Runs(starts, padding)
+    runs = Runs(starts, call.padding_idx if 0 <= call.padding_idx < len(call.out) else -1)
     if call.scale:
         runs = runs._replace(scale=SCALE_SUM, factors=_reciprocals(np.diff(starts)))
     sum_runs(call.grad, marked, runs, call.out, staged.indices)

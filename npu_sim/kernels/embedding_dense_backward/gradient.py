@@ -390,8 +390,7 @@ def embedding_dense_backward(
     runs = Runs(starts, grouped.padding_idx)
     if scale:
         mode = SCALE_ROWS if cut.path == INDEX_ORDER else SCALE_SUM
-        factors = _factors(grouped, arrived, mode)
-        runs = runs._replace(scale=mode, factors=factors)
+        runs = runs._replace(scale=mode, factors=_factors(grouped, arrived, mode))
     staged = staged_rows(cut, starts, grouped.padding_idx) if cut.path == STAGED else NO_ROWS
     sum_runs(grad, arrived, runs, out, staged)
     sum_staged_rows(grad, cut, starts, marked, staged, out)

@@ -210,10 +210,11 @@ def outside_digest(module: str, file: str) -> str | None:
         return None
     package, *_ = module.partition(".")
     folders = getattr(sys.modules.get(package), "__path__", None)
-    if folders:
-        sources = chain.from_iterable(Path(folder).rglob("*.py") for folder in folders)
-    else:
-        sources = chain(Path(file).parent.glob("*.py"))
+    sources = (
+        chain.from_iterable(Path(folder).rglob("*.py") for folder in folders)
+        if folders
+        else Path(file).parent.glob("*.py")
+    )
     digest = hashlib.sha256()
     try:
         digest.update(Path(file).read_bytes())

@@ -76,9 +76,7 @@ def threads_for(byte_count: int = 0, operations: int = 0) -> int:
     operations
         Number of multiplications.
     """
-    if byte_count < ALONE_BYTES and operations < ALONE_OPERATIONS:
-        return 1
-    return thread_count()
+    return 1 if byte_count < ALONE_BYTES and operations < ALONE_OPERATIONS else thread_count()
 
 
 def limit_threads(threads: int | None) -> None:
@@ -301,14 +299,13 @@ def _bytes_of(values: tuple[Any, ...]) -> int:
 @contextmanager
 def _collection_paused() -> Iterator[None]:
     """Pause garbage collection: it takes a fifteenth of the time of compiling and frees nothing."""
-    if not gc.isenabled():
-        yield
-        return
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 def kernel(function: Callable[..., None]) -> Kernel:

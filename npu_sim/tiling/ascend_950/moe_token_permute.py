@@ -240,8 +240,7 @@ def stage(problem: Problem, cores: int, at_once: int, piece: int, wide: int, kep
 
     ``wide`` is the number that the fields of the columns state where a row is one piece.
     """
-    entries = problem.num_tokens * problem.num_topk
-    need, entries_per_core, last = equal_parts(entries, cores)
+    need, entries_per_core, last = equal_parts(problem.num_tokens * problem.num_topk, cores)
     first_piece, last_piece, pieces = wide, wide, 1
     if problem.hidden > piece:
         first_piece, pieces = piece, ceil_div(problem.hidden, piece)
@@ -574,8 +573,7 @@ def stage_buffers(problem: Problem, tiling: Tiling) -> Buffers:
         count = align(FP32_BYTES * tiling.counts.core.piece, BLOCK_BYTES) + COUNT_BYTES
         row = align(copies.piece, BLOCK_BYTES)
         ids = 2 * align(FP32_BYTES * copies.core_piece, BLOCK_BYTES)
-        move = ids + copies.core_piece * (copies.buffers * row + 64)
-        return Buffers(sort, count, move)
+        return Buffers(sort, count, ids + copies.core_piece * (copies.buffers * row + 64))
     wide = problem.indices_dtype != INT32
     sort = (36 if wide else 32) * align(entries, SORT_ENTRIES)
     if not is_one:

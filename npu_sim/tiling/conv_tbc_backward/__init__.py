@@ -374,9 +374,9 @@ def plan_grad_input(problem: ConvTbcProblem, device: Device) -> CubeTiling:
     base = choose_base(product, device)
     if base.shortage != BUFFER_NONE:
         return failed(base)
-    m_tiles = ceil_div(product.m, base.m)
-    n_tiles = ceil_div(product.n, base.n)
-    split = split_output(m_tiles, n_tiles, problem.batch, device.cube_cores)
+    split = split_output(
+        ceil_div(product.m, base.m), ceil_div(product.n, base.n), problem.batch, device.cube_cores
+    )
     return complete_tiling(
         product, base, split, problem.batch, 1, product.reduction, device.cube_cores
     )

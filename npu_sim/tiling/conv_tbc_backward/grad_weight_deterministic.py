@@ -254,9 +254,7 @@ def x_samples(extents: Extents, block: BaseBlock) -> int:
     length = block.k * block.steps
     if length % extents.output_time == 0 or extents.output_time % length == 0:
         return ceil_div(length, extents.output_time)
-    if length > extents.output_time:
-        return length // extents.output_time + 2
-    return 2
+    return length // extents.output_time + 2
 
 
 def x_elements(extents: Extents, block: BaseBlock) -> int:

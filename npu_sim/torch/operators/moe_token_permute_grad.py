@@ -200,8 +200,7 @@ def _chosen(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
         return []
     rows = scores.numel() // scores.shape[-1]
     topk = max(positions.numel() // rows, 1)
-    limit = scores.numel() * topk
-    choice = Choice(kernel.name, rows, topk, limit, kernel.span.place_now())
+    choice = Choice(kernel.name, rows, topk, scores.numel() * topk, kernel.span.place_now())
     kernel.span.routing.append(choice)
     kept = kernel.results if kernel.name == "topk" else [positions]
     return [(tensor, choice) for tensor in kept]
@@ -213,8 +212,8 @@ def _gather_weights(kernel: Kernel, choice: Choice | None) -> None:
     if source.dim() < STACKED or kernel.flow.parameter(source) is None:
         return
     if choice is None:
-        place = kernel.span.place_now()
-        choice = Choice(kernel.name, index.numel(), 1, index.numel(), place)
+        rows = index.numel()
+        choice = Choice(kernel.name, rows, 1, rows, kernel.span.place_now())
         kernel.span.routing.append(choice)
     choice.moves = True
 
@@ -408,9 +407,7 @@ def _topk(block: Block) -> int | None:
         return choice.topk
     if block.gathered and block.gathered % block.tokens == 0:
         return block.gathered // block.tokens
-    if choice is not None and choice.rows == block.tokens:
-        return choice.topk
-    return None
+    return choice.topk if choice is not None and choice.rows == block.tokens else None
 
 
 def _record(span: Span, output: torch.Tensor, block: Block, topk: int) -> None:
@@ -430,8 +427,7 @@ def _record(span: Span, output: torch.Tensor, block: Block, topk: int) -> None:
     if block.returned == rows:
         unpermute = {"permuted_tokens": permuted, "sorted_indices": sorted_indices}
         if block.probs or topk > 1:  # without probs, the operator takes one row for each token
-            probs = spec(tokens, topk, dtype=block.probs or dtype)
-            unpermute = {**unpermute, "probs": probs}
+            unpermute |= {"probs": spec(tokens, topk, dtype=block.probs or dtype)}
         span.forward("moe_token_unpermute", unpermute)
         span.backward(
             output,
