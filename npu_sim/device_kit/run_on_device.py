@@ -249,6 +249,7 @@ CALLS = {
         {"target": "C"},
         ("log_prob",),
         {"logits": ("N C", "dtype", None)},
+        {"target_dtype": ("int64",)},
         by_gradient=True,
     ),
     "moe_token_permute": Call(
