@@ -17,8 +17,8 @@ from npu_sim.numbers.formats import FORMATS, canonical_dtype, numpy_dtype
 from npu_sim.operators import run
 from npu_sim.operators.apply_adam_w_v2.compute import formula, power, powers_of, uncertainties
 from npu_sim.operators.shared.dumped import InDumps
-from npu_sim.operators.shared.study import Caveat, Numbers, StudyCall
-from npu_sim.orders.claims import Claim, OpenRule
+from npu_sim.operators.shared.study import Caveat, Numbers, StudyCall, no_claims
+from npu_sim.orders.claims import OpenRule
 from npu_sim.tiling.apply_adam_w_v2 import rounded
 
 FP64 = np.dtype(np.float64)
@@ -31,9 +31,7 @@ POWER_IN_FP32 = (
 )
 
 
-def claims(call: StudyCall) -> Iterator[Claim]:
-    """Yield nothing: no result is a sum."""
-    yield from ()
+claims = no_claims
 
 
 def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:

@@ -1,7 +1,7 @@
 """What studies of several operators use: calls, changes of them, formulas, bounds, caveats."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ from npu_sim.framework.target import Order, Target
 from npu_sim.language import Text
 from npu_sim.numbers.formats import as_array, canonical_dtype, numpy_dtype
 from npu_sim.operators import run
-from npu_sim.orders.claims import OpenRule, count_units, probe_terms
+from npu_sim.orders.claims import Claim, OpenRule, count_units, probe_terms
 from npu_sim.orders.trees import Tree, left_fold
 from npu_sim.registry import load_operator
 
@@ -78,6 +78,44 @@ class StudyCall:
     def with_options(self, **changed: Any) -> "StudyCall":
         """Return the call with some options replaced."""
         return replace(self, options={**self.options, **changed})
+
+
+def no_claims(call: StudyCall) -> Iterator[Claim]:
+    """Yield nothing: no result of the operator is a sum whose order matters."""
+    yield from ()
+
+
+Variants = Iterator[tuple[str, str, StudyCall]]
+
+
+class UnfusedCall(StudyCall):
+    """A call as the separate kernels that the operator replaces; subclasses say how it runs."""
+
+    parts = ""
+    """What is rounded in between, as the name of the variant."""
+
+    @classmethod
+    def beside(cls, call: StudyCall) -> Variants:
+        """Yield a call, and in 16 bits the call as separate kernels: the hook ``variants``."""
+        dtype = canonical_dtype(call.tensors["x"].dtype)
+        yield "fused", dtype, call
+        if dtype != "float32":
+            yield cls.parts, dtype, cls(*(getattr(call, one.name) for one in fields(call)))
+
+
+def fused_differs(
+    call: StudyCall, dtype: str, variants: Variants, template: str
+) -> list[tuple[str, float, str]]:
+    """Return what fusing changes: the hook ``causes``, whose note has a share and a dtype."""
+    from npu_sim.kernels.elementwise import ulp_distance
+
+    if dtype == "float32" or isinstance(call, UnfusedCall):
+        return []
+    fused, unfused = (one.run().outputs["y"] for _, _, one in variants)
+    distances = ulp_distance(fused, unfused, dtype)
+    share = np.count_nonzero(distances) / max(distances.size, 1)
+    note = Text(template, percent=f"{100 * share:.1f} %", dtype=dtype)
+    return [("fused_differs", float(distances.max(initial=0)), note)]
 
 
 MISCOUNTED_TERMS = 2
