@@ -270,6 +270,22 @@ def formula_results(
     return declared.hook(hooks.FORMULA)(arguments, tensors, np.dtype(precision))
 
 
+def open_rule(
+    first: Result, output: str, exact: np.ndarray, radius: np.ndarray, reason: str
+) -> OpenRule:
+    """Return the rule of an output that allows all values within a radius, rounded to its dtype."""
+    from npu_sim.kernels.elementwise import narrow_array
+
+    dtype, tiny = canonical_dtype(first.outputs[output].dtype), 2.0**-149
+    low, high = (
+        narrow_array((exact + side).astype(np.float32), dtype).astype(np.float64)
+        for side in (-radius - tiny, radius + tiny)
+    )
+    finite = np.isfinite(low) & np.isfinite(high)
+    lowest, highest = np.where(finite, low, -np.inf), np.where(finite, high, np.inf)
+    return OpenRule(output, lowest, highest, reason)
+
+
 LARGEST_FP32 = float(np.finfo(np.float32).max)
 
 

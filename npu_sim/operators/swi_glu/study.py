@@ -10,7 +10,7 @@ import numpy as np
 from npu_sim.framework.execution import Result
 from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.language import Text
-from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
+from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.operators.shared.dumped import DumpedTensor, Function, InDumps, Values, WrappedCall
 from npu_sim.operators.shared.study import (
     Caveat,
@@ -19,6 +19,7 @@ from npu_sim.operators.shared.study import (
     UnfusedCall,
     fused_differs,
     no_claims,
+    open_rule,
     study_call,
 )
 from npu_sim.operators.swi_glu.compute import formula, halves_of
@@ -63,19 +64,8 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
     if not call.case.empty:
         a, b = halves_of(call.arguments, call.tensors["x"], FP64)
         out = formula(call.arguments, call.tensors, FP64)["y"]
-        yield open_rule(first, "y", out, np.abs(out) * RELATIVE + np.abs(a * b) * VANISHING)
-
-
-def open_rule(first: Result, output: str, exact: np.ndarray, radius: np.ndarray) -> OpenRule:
-    """Return the rule of an output that allows all values within a radius, rounded to its dtype."""
-    dtype, tiny = canonical_dtype(first.outputs[output].dtype), 2.0**-149
-    low, high = (
-        narrow_array((exact + side).astype(np.float32), dtype).astype(np.float64)
-        for side in (-radius - tiny, radius + tiny)
-    )
-    finite = np.isfinite(low) & np.isfinite(high)
-    lowest, highest = np.where(finite, low, -np.inf), np.where(finite, high, np.inf)
-    return OpenRule(output, lowest, highest, EXP_IN_FP32)
+        radius = np.abs(out) * RELATIVE + np.abs(a * b) * VANISHING
+        yield open_rule(first, "y", out, radius, EXP_IN_FP32)
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
