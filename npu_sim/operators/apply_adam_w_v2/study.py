@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.execution import Result
-from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.language import Text
 from npu_sim.numbers.formats import FORMATS, canonical_dtype, numpy_dtype
 from npu_sim.operators import run
 from npu_sim.operators.apply_adam_w_v2.compute import formula, power, powers_of, uncertainties
 from npu_sim.operators.shared.dumped import InDumps
-from npu_sim.operators.shared.study import Caveat, Numbers, StudyCall
-from npu_sim.orders.claims import Claim, OpenRule
+from npu_sim.operators.shared.study import Caveat, Numbers, StudyCall, no_claims, open_rule
+from npu_sim.orders.claims import OpenRule
 from npu_sim.tiling.apply_adam_w_v2 import rounded
 
 FP64 = np.dtype(np.float64)
@@ -31,9 +30,7 @@ POWER_IN_FP32 = (
 )
 
 
-def claims(call: StudyCall) -> Iterator[Claim]:
-    """Yield nothing: no result is a sum."""
-    yield from ()
+claims = no_claims
 
 
 def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
@@ -42,21 +39,14 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
         return
     arguments, var = call.arguments, call.tensors["var"].astype(FP64)
     out = first.outputs["var_out"]
-    dtype = canonical_dtype(out.dtype)
     found = uncertainties(arguments, powers_of(arguments, call.tensors["step"], power))
     lr, weight_decay = (float(rounded(arguments[name])) for name in ("lr", "weight_decay"))
     with np.errstate(all="ignore"):
         new = out.astype(FP64)
         step = np.abs(var * (1 - lr * weight_decay) - new)
-        unit = np.abs(new) * 2.0 ** -FORMATS[dtype].mantissa_bits + 2.0**-133
+        unit = np.abs(new) * 2.0 ** -FORMATS[canonical_dtype(out.dtype)].mantissa_bits + 2.0**-133
         radius = step * (2 * sum(found.values()) + RELATIVE) + unit
-        low, high = (
-            narrow_array((new + side).astype(np.float32), dtype).astype(FP64)
-            for side in (-radius, radius)
-        )
-    finite = np.isfinite(low) & np.isfinite(high)
-    lowest, highest = np.where(finite, low, -np.inf), np.where(finite, high, np.inf)
-    yield OpenRule("var_out", lowest, highest, POWER_IN_FP32)
+        yield open_rule(first, "var_out", new, radius, POWER_IN_FP32)
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:

@@ -11,6 +11,7 @@ from functools import cache
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import itemsize
+from npu_sim.operators.shared.timelines import RATES
 from npu_sim.plans.model import Launch, Plan
 from npu_sim.tiling.apply_adam_w_v2 import TILE_ELEMENTS
 from npu_sim.timelines.program import (
@@ -35,19 +36,6 @@ from npu_sim.timelines.vector_pipe import (
     repeated,
 )
 
-RATES = {
-    "muls": "adds_muls_maxs_mins",
-    "adds": "adds_muls_maxs_mins",
-    "square root": "exp_ln_sqrt_div",
-    "div": "exp_ln_sqrt_div",
-    "mul": "add_sub_mul_max_min",
-    "add": "add_sub_mul_max_min",
-    "sub": "add_sub_mul_max_min",
-    "max": "add_sub_mul_max_min",
-    WIDENING: "cast_16_to_32",
-    NARROWING: "cast_32_to_16",
-}
-"""Published rate by kind of instruction."""
 TWO_SOURCES = ("mul", "add", "sub", "max", "div")
 """Kinds with two sources; all buffers of a tile have equal alignment."""
 SOURCES = "two buffers of a tile"

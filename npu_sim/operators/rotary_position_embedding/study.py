@@ -1,26 +1,22 @@
 """Studies of RotaryPositionEmbedding: what fusing changes, and dumps. There are no sums."""
 
-from collections.abc import Iterator
-from dataclasses import fields
-
 import numpy as np
 
 from npu_sim.framework.execution import Result
-from npu_sim.kernels.elementwise import narrow_array, ulp_distance, widen_array
-from npu_sim.language import Text
-from npu_sim.numbers.formats import canonical_dtype
+from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.operators.rotary_position_embedding.compute import rotated
 from npu_sim.operators.shared.dumped import Function, InDumps, Values, WrappedCall
-from npu_sim.operators.shared.study import StudyCall
-from npu_sim.orders.claims import Claim
+from npu_sim.operators.shared.study import StudyCall, UnfusedCall, fused_differs, no_claims
 
 FP64 = np.dtype(np.float64)
 MODES = {"half": 0, "interleave": 1}
 """Modes by the names of torch_npu."""
 
 
-class UnfusedCall(StudyCall):
+class ProductsApart(UnfusedCall):
     """The call as separate kernels: both products are rounded to the dtype, then their sum."""
+
+    parts = "products rounded before the sum"
 
     def run(self) -> Result:
         """Compute the call."""
@@ -36,33 +32,13 @@ class UnfusedCall(StudyCall):
         )
 
 
-def claims(call: StudyCall) -> Iterator[Claim]:
-    """Yield nothing: no result is a sum of more than two terms."""
-    yield from ()
-
-
-def variants(call: StudyCall) -> Iterator[tuple[str, str, StudyCall]]:
-    """Yield the call, and in 16 bits the call as separate kernels."""
-    dtype = canonical_dtype(call.tensors["x"].dtype)
-    yield "fused", dtype, call
-    if dtype != "float32":
-        unfused = UnfusedCall(*(getattr(call, one.name) for one in fields(call)))
-        yield "products rounded before the sum", dtype, unfused
+claims, variants = no_claims, ProductsApart.beside
 
 
 def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, float, str]]:
-    """Return what fusing changes."""
-    if dtype == "float32" or isinstance(call, UnfusedCall):
-        return []
-    fused, unfused = (one.run().outputs["y"] for _, _, one in variants(call))
-    distances = ulp_distance(fused, unfused, dtype)
-    share = np.count_nonzero(distances) / max(distances.size, 1)
-    note = Text(
-        "{percent} of the elements differ from products rounded to {dtype} before the sum",
-        percent=f"{100 * share:.1f} %",
-        dtype=dtype,
-    )
-    return [("fused_differs", float(distances.max(initial=0)), note)]
+    """Return what fusing changes (page, "Warnings", ``fused_differs``)."""
+    template = "{percent} of the elements differ from products rounded to {dtype} before the sum"
+    return fused_differs(call, dtype, variants(call), template)
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-from npu_sim.language import joined
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.shared.timelines import buffer_sizes
+from npu_sim.operators.shared.timelines import RATES, buffer_sizes, placed
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.common import BLOCK_BYTES, FP32_BYTES, VECTOR_LANES, align, ceil_div, even_range
 from npu_sim.tiling.rotary_position_embedding import B1SD, NO_BROADCAST, ONE_ROW
@@ -36,22 +35,9 @@ from npu_sim.timelines.vector_pipe import (
     InstructionLists,
     Issue,
     Issues,
-    full_repeats,
     repeated,
     starts_of,
 )
-
-RATES = {
-    "mul": "add_sub_mul_max_min",
-    "add": "add_sub_mul_max_min",
-    "muls": "adds_muls_maxs_mins",
-    "duplicate": "duplicate_create_index",
-    WIDENING: "cast_16_to_32",
-    NARROWING: "cast_32_to_16",
-    "copy": "copy",
-    "gather": "gather",
-}
-"""Rate by kind of instruction; those of copy and gather are not published."""
 
 
 class Steps(NamedTuple):
@@ -262,9 +248,7 @@ def lists_of(
             return Issue(kind, rows * ceil_div(half_bytes, FP32_BYTES * VECTOR_LANES))
         if kind == "muls_half":
             return Issue("muls", rows * ceil_div(sizes.columns // 2, VECTOR_LANES))
-        places = (starts[name] for name in sources)
-        between = joined(sources, " and ")
-        return full_repeats(kind, rows * sizes.padded, *places, between=between)
+        return placed(kind, rows * sizes.padded, starts, sources)
 
     def issues(listed: Listed, rows: int, times: int) -> Issues:
         return repeated((issue(kind, rows, sources) for kind, *sources in listed), times)

@@ -3,20 +3,15 @@
 Every order is fixed; dx has no sums of more than two terms.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from npu_sim.operators.rotary_position_embedding.compute import four_axes, rotated
 from npu_sim.operators.rotary_position_embedding.study import FP64, FUNCTION, attributes_of
 from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall
-from npu_sim.operators.shared.study import StudyCall
-from npu_sim.orders.claims import Claim
+from npu_sim.operators.shared.study import StudyCall, no_claims
 
-
-def claims(call: StudyCall) -> Iterator[Claim]:
-    """Yield nothing: the trees of dcos and dsin are not declared for probes."""
-    yield from ()
+claims = no_claims
+"""The trees of dcos and dsin are not declared for probes."""
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:

@@ -4,7 +4,7 @@ With the names of orders of addition and of dumps that they use, so that one imp
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -78,6 +78,7 @@ __all__ = [
     "formula_results",
     "left_fold",
     "miscounted_calls",
+    "open_rule",
     "plan",
     "probe_terms",
     "rows_of_last_axis",
@@ -145,6 +146,44 @@ class StudyCall:
     def with_options(self, **changed: Any) -> "StudyCall":
         """Return the call with some options replaced."""
         return replace(self, options={**self.options, **changed})
+
+
+def no_claims(call: StudyCall) -> Iterator[Claim]:
+    """Yield nothing: no result of the operator is a sum whose order matters."""
+    yield from ()
+
+
+Variants = Iterator[tuple[str, str, StudyCall]]
+
+
+class UnfusedCall(StudyCall):
+    """A call as the separate kernels that the operator replaces; subclasses say how it runs."""
+
+    parts = ""
+    """What is rounded in between, as the name of the variant."""
+
+    @classmethod
+    def beside(cls, call: StudyCall) -> Variants:
+        """Yield a call, and in 16 bits the call as separate kernels: the hook ``variants``."""
+        dtype = canonical_dtype(call.tensors["x"].dtype)
+        yield "fused", dtype, call
+        if dtype != "float32":
+            yield cls.parts, dtype, cls(*(getattr(call, one.name) for one in fields(call)))
+
+
+def fused_differs(
+    call: StudyCall, dtype: str, variants: Variants, template: str
+) -> list[tuple[str, float, str]]:
+    """Return what fusing changes: the hook ``causes``, whose note has a share and a dtype."""
+    from npu_sim.kernels.elementwise import ulp_distance
+
+    if dtype == "float32" or isinstance(call, UnfusedCall):
+        return []
+    fused, unfused = (one.run().outputs["y"] for _, _, one in variants)
+    distances = ulp_distance(fused, unfused, dtype)
+    share = np.count_nonzero(distances) / max(distances.size, 1)
+    note = Text(template, percent=f"{100 * share:.1f} %", dtype=dtype)
+    return [("fused_differs", float(distances.max(initial=0)), note)]
 
 
 MISCOUNTED_TERMS = 2
@@ -300,6 +339,22 @@ def formula_results(
     """
     declared: Operator = load_operator(operator)
     return declared.hook(FORMULA)(arguments, tensors, np.dtype(precision))
+
+
+def open_rule(
+    first: Result, output: str, exact: np.ndarray, radius: np.ndarray, reason: str
+) -> OpenRule:
+    """Return the rule of an output that allows all values within a radius, rounded to its dtype."""
+    from npu_sim.kernels.elementwise import narrow_array
+
+    dtype, tiny = canonical_dtype(first.outputs[output].dtype), 2.0**-149
+    low, high = (
+        narrow_array((exact + side).astype(np.float32), dtype).astype(np.float64)
+        for side in (-radius - tiny, radius + tiny)
+    )
+    finite = np.isfinite(low) & np.isfinite(high)
+    lowest, highest = np.where(finite, low, -np.inf), np.where(finite, high, np.inf)
+    return OpenRule(output, lowest, highest, reason)
 
 
 LARGEST_FP32 = float(np.finfo(np.float32).max)

@@ -182,6 +182,25 @@ class WeightedSums(BatchedSums):
         return replace(found, assumptions=(self.dropped, "no probs is 0"), otherwise=otherwise)
 
 
+RATES = {
+    **dict.fromkeys(("muls", "adds"), "adds_muls_maxs_mins"),
+    **dict.fromkeys(("exp", "square root", "div"), "exp_ln_sqrt_div"),
+    **dict.fromkeys(("mul", "add", "sub", "max"), "add_sub_mul_max_min"),
+    "duplicate": "duplicate_create_index",
+    WIDENING: "cast_16_to_32",
+    NARROWING: "cast_32_to_16",
+    "copy": "copy",
+    "gather": "gather",
+}
+"""Rate by kind of instruction, of fp32 elements; those of copy and gather are not published."""
+
+
+def placed(kind: str, elements: int, starts: Mapping[str, int], sources: Sequence[str]) -> Issue:
+    """Return an instruction whose two sources are at the start of these buffers."""
+    places = (starts[name] for name in sources)
+    return full_repeats(kind, elements, *places, between=joined(sources, " and "))
+
+
 COMPARED_DTYPES = {"bfloat16"}
 """dtypes of x and gamma that were compared with a device (page, "Residuals"), for whole repeats."""
 
@@ -215,8 +234,7 @@ class NormalisedRows:
 
     def on(self, kind: str, elements: int, *buffers: str) -> Issue:
         """Return an instruction whose two sources are at the start of these buffers."""
-        starts = (self.starts[name] for name in buffers)
-        return full_repeats(kind, elements, *starts, between=joined(buffers, " and "))
+        return placed(kind, elements, self.starts, buffers)
 
     def widened(self, elements: int) -> Issues:
         """Return the cast of 16-bit elements to fp32."""

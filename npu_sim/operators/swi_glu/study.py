@@ -4,18 +4,26 @@ There are no sums, and every element depends on its own a and b alone.
 """
 
 from collections.abc import Iterator
-from dataclasses import fields
 
 import numpy as np
 
 from npu_sim.framework.execution import Result
-from npu_sim.kernels.elementwise import narrow_array, ulp_distance, widen_array
+from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.language import Text
-from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
+from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.operators.shared.dumped import DumpedTensor, Function, InDumps, Values, WrappedCall
-from npu_sim.operators.shared.study import Caveat, Numbers, StudyCall, study_call
+from npu_sim.operators.shared.study import (
+    Caveat,
+    Numbers,
+    StudyCall,
+    UnfusedCall,
+    fused_differs,
+    no_claims,
+    open_rule,
+    study_call,
+)
 from npu_sim.operators.swi_glu.compute import formula, halves_of
-from npu_sim.orders.claims import Claim, OpenRule
+from npu_sim.orders.claims import OpenRule
 
 FP64 = np.dtype(np.float64)
 EXP_IN_FP32 = (
@@ -27,8 +35,10 @@ RELATIVE, VANISHING = 2.0**-20, 2.0**-124
 1 / (1 + exp(-a)) may be lost as a subnormal number, relative to a*b."""
 
 
-class UnfusedCall(StudyCall):
+class SiluApart(UnfusedCall):
     """The call as two kernels: silu(a) is rounded to the dtype before it is multiplied with b."""
+
+    parts = "silu rounded before the product"
 
     def run(self) -> Result:
         """Compute the call."""
@@ -40,36 +50,13 @@ class UnfusedCall(StudyCall):
         return Result({"y": narrow_array(product, b.dtype)}, silu.plan, silu.order_dependent)
 
 
-def claims(call: StudyCall) -> Iterator[Claim]:
-    """Yield nothing: no result is a sum."""
-    yield from ()
-
-
-def variants(call: StudyCall) -> Iterator[tuple[str, str, StudyCall]]:
-    """Yield the call, and in 16 bits the call as two kernels."""
-    dtype = canonical_dtype(call.tensors["x"].dtype)
-    yield "fused", dtype, call
-    if dtype != "float32":
-        yield (
-            "silu rounded before the product",
-            dtype,
-            UnfusedCall(*(getattr(call, one.name) for one in fields(call))),
-        )
+claims, variants = no_claims, SiluApart.beside
 
 
 def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, float, str]]:
     """Return what fusing changes (page, "Warnings", ``fused_differs``)."""
-    if dtype == "float32" or isinstance(call, UnfusedCall):
-        return []
-    fused, unfused = (one.run().outputs["y"] for _, _, one in variants(call))
-    distances = ulp_distance(fused, unfused, dtype)
-    share = np.count_nonzero(distances) / max(distances.size, 1)
-    note = Text(
-        "{percent} of the elements differ from silu(a) rounded to {dtype} before the product",
-        percent=f"{100 * share:.1f} %",
-        dtype=dtype,
-    )
-    return [("fused_differs", float(distances.max(initial=0)), note)]
+    template = "{percent} of the elements differ from silu(a) rounded to {dtype} before the product"
+    return fused_differs(call, dtype, variants(call), template)
 
 
 def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
@@ -77,19 +64,8 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
     if not call.case.empty:
         a, b = halves_of(call.arguments, call.tensors["x"], FP64)
         out = formula(call.arguments, call.tensors, FP64)["y"]
-        yield open_rule(first, "y", out, np.abs(out) * RELATIVE + np.abs(a * b) * VANISHING)
-
-
-def open_rule(first: Result, output: str, exact: np.ndarray, radius: np.ndarray) -> OpenRule:
-    """Return the rule of an output that allows all values within a radius, rounded to its dtype."""
-    dtype, tiny = canonical_dtype(first.outputs[output].dtype), 2.0**-149
-    low, high = (
-        narrow_array((exact + side).astype(np.float32), dtype).astype(np.float64)
-        for side in (-radius - tiny, radius + tiny)
-    )
-    finite = np.isfinite(low) & np.isfinite(high)
-    lowest, highest = np.where(finite, low, -np.inf), np.where(finite, high, np.inf)
-    return OpenRule(output, lowest, highest, EXP_IN_FP32)
+        radius = np.abs(out) * RELATIVE + np.abs(a * b) * VANISHING
+        yield open_rule(first, "y", out, radius, EXP_IN_FP32)
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:

@@ -13,9 +13,9 @@ from functools import cache
 from math import gcd
 from typing import NamedTuple
 
-from npu_sim.language import Text, joined
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.shared.timelines import buffer_sizes
+from npu_sim.operators.shared.timelines import RATES, buffer_sizes, placed
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.common import BLOCK_BYTES, FP32_BYTES, VECTOR_LANES, align, ceil_div
 from npu_sim.timelines.program import (
@@ -34,27 +34,13 @@ from npu_sim.timelines.vector_pipe import (
     NARROWING,
     WIDENING,
     InstructionLists,
-    Issue,
     Issues,
-    full_repeats,
     repeated,
     starts_of,
 )
 
 WHERE = "rows {rows}, columns {columns}"
 ONES = Step("ones", "a buffer is filled with ones", live=("ones",))
-RATES = {
-    "muls": "adds_muls_maxs_mins",
-    "adds": "adds_muls_maxs_mins",
-    "exp": "exp_ln_sqrt_div",
-    "div": "exp_ln_sqrt_div",
-    "mul": "add_sub_mul_max_min",
-    "add": "add_sub_mul_max_min",
-    "duplicate": "duplicate_create_index",
-    WIDENING: "cast_16_to_32",
-    NARROWING: "cast_32_to_16",
-}
-"""Published rate by kind of instruction."""
 Listed = tuple[tuple[str, ...], ...]
 """Instructions on a tile: the kind, then the buffers of two sources."""
 SHOWN_TILES = 40
@@ -187,7 +173,7 @@ def tiles_program(plan: Plan, lists: TileLists) -> Program:
     def work(listed: Listed, elements: int) -> tuple[Work, ...]:
         return tuple(Instruction(RATES[kind], "float32", elements) for kind, *_ in listed)
 
-    placed = replace(lists.step, says=Text("{where}: {says}", lists.step, where=WHERE))
+    located = replace(lists.step, says=Text("{where}: {says}", lists.step, where=WHERE))
 
     @cache
     def tile(rows: int, columns: int, step: Step) -> tuple[Node, ...]:
@@ -209,7 +195,7 @@ def tiles_program(plan: Plan, lists: TileLists) -> Program:
             return
         for number in tiles.of_core(core):
             row, column, rows, columns = tiles.place(number)
-            inner = Loop(tile(rows, columns, placed), 1, "columns", columns, column)
+            inner = Loop(tile(rows, columns, located), 1, "columns", columns, column)
             yield Loop((inner,), 1, "rows", rows, row)
 
     cores = {core: tuple(nodes(core)) for core in range(tiles.cores)}
@@ -228,13 +214,9 @@ def tile_instructions(plan: Plan, lists: TileLists) -> InstructionLists:
     """Return the vector instructions of every core from those of a tile."""
     tiles, is_fp32, starts = _Tiles(plan), _is_fp32(plan), starts_of(buffer_sizes(plan).items())
 
-    def issue(kind: str, elements: int, sources: list[str]) -> Issue:
-        places = (starts[name] for name in sources)
-        return full_repeats(kind, elements, *places, between=joined(sources, " and "))
-
     def issues(listed: Listed, rows: int, columns: int) -> Issues:
         elements = _padded(plan, rows, columns)
-        return tuple(issue(kind, elements, sources) for kind, *sources in listed)
+        return tuple(placed(kind, elements, starts, sources) for kind, *sources in listed)
 
     def of_core(core: int) -> Issues:
         once = issues(lists.once(is_fp32), tiles.tile_rows, tiles.tile_columns)

@@ -6,21 +6,20 @@ import numpy as np
 
 from npu_sim.framework.execution import Result
 from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall
-from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.shared.study import StudyCall, no_claims, open_rule
 from npu_sim.operators.swi_glu.compute import halves_of, sigmoid
 from npu_sim.operators.swi_glu.study import (
+    EXP_IN_FP32,
     FP64,
     FUNCTION,
     RELATIVE,
     VANISHING,
-    claims,
     contradictions,
-    open_rule,
 )
 from npu_sim.operators.swi_glu_grad.compute import formula
 from npu_sim.orders.claims import OpenRule
 
-__all__ = ["claims"]
+claims = no_claims
 STEEPEST = 1.1
 """Bound of the derivative of silu, which is at most 1.0998."""
 
@@ -38,7 +37,8 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
     radius_a = np.abs(grad * b) * (terms_of_a + (1 + np.abs(a)) * VANISHING)
     radius_b = np.abs(grad * a) * (s * RELATIVE + VANISHING)
     radius = np.concatenate((radius_a, radius_b), axis=int(call.arguments.dim))
-    yield open_rule(first, "x_grad", formula(call.arguments, call.tensors, FP64)["x_grad"], radius)
+    exact = formula(call.arguments, call.tensors, FP64)["x_grad"]
+    yield open_rule(first, "x_grad", exact, radius, EXP_IN_FP32)
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
