@@ -8,13 +8,22 @@ Source: specification page ``apply_adam_w_v2_950``.
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Description, core_works, counted, vector_plan
-from npu_sim.language import Text
+from npu_sim.framework.vocabulary import (
+    Case,
+    Caveat,
+    Description,
+    Plan,
+    Run,
+    Text,
+    caveat,
+    core_works,
+    counted,
+    vector_plan,
+)
 from npu_sim.operators.apply_adam_w_v2.compute import (
     ONE,
     F,
@@ -27,13 +36,9 @@ from npu_sim.operators.apply_adam_w_v2.compute import (
 from npu_sim.operators.apply_adam_w_v2.plan import PATHS, caveats, decisions, launches
 from npu_sim.operators.apply_adam_w_v2.timeline import STEP, copies_of, copy_work, views
 from npu_sim.operators.shared.normalised_rows import SYSTEM
-from npu_sim.plans.model import Caveat, Plan, caveat
 from npu_sim.tiling.apply_adam_w_v2 import CAST, path_of, rounded
 from npu_sim.tiling.ascend_950 import apply_adam_w_v2 as tiler
-from npu_sim.timelines.program import Loop, Node, Program, vector_phase, vector_tile
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
+from npu_sim.timelines import Loop, Node, Program, vector_phase, vector_tile
 
 
 def describe(case: Case) -> Description:
@@ -81,7 +86,7 @@ def flushed(value: np.float32) -> np.float32:
     return value * F(0) if abs(value) < np.finfo(F).tiny else value
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Compute the state after the step."""
     arguments = run.case.arguments
     powers = powers_of(arguments, run.tensors["step"], power_950)

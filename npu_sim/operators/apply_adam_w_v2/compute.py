@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from npu_sim.framework.vocabulary import Caveat, Run, caveat
 from npu_sim.numbers.values import normal
-from npu_sim.plans.model import Caveat, caveat
 from npu_sim.tiling.apply_adam_w_v2 import CAST, MIXED, NATIVE, path_of, rounded
 
 if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
     from npu_sim.kernels.apply_adam_w_v2 import Scalars
 
 F = np.float32

@@ -3,18 +3,32 @@
 Source: product document aclnnApplyAdamWV2; specification page ``apply_adam_w_v2``.
 """
 
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import Attribute, Output, Tensor
-from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Switch, Word
-from npu_sim.framework.case import Inspection
-from npu_sim.framework.operator import Assumed, Operator
-from npu_sim.language import Argument, Text
-from npu_sim.numbers.formats import shape_text
-from npu_sim.plans.answers import Evidence
-from npu_sim.registry import ASCEND_950
-from npu_sim.status import INVALID, NULL_POINTER, TILING_FAILURE, AclnnError
+from npu_sim.framework.vocabulary import (
+    ASCEND_950,
+    FLOAT_DTYPES,
+    INVALID,
+    NULL_POINTER,
+    SYSTEM_WORKSPACE_BYTES,
+    TILING_FAILURE,
+    AclnnError,
+    Argument,
+    Assumed,
+    Attribute,
+    Derived,
+    Evidence,
+    Inspection,
+    Number,
+    Operator,
+    Output,
+    Switch,
+    Tensor,
+    Text,
+    Word,
+    checks,
+    shape_text,
+)
 from npu_sim.tiling import apply_adam_w_v2 as tiler
-from npu_sim.tiling.common import MAX_RANK, SYSTEM_WORKSPACE_BYTES
+from npu_sim.tiling.common import MAX_RANK
 
 STEP_DTYPES = tuple(tiler.STEP_CODES)
 CHECK_DTYPES = checks.Dtypes("var m v max_grad_norm grad", FLOAT_DTYPES)

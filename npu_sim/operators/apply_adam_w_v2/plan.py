@@ -7,21 +7,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import (
+from npu_sim.framework.vocabulary import (
+    FORMATS,
+    SHORT_NAMES,
+    Case,
+    Caveat,
     Condition,
     Description,
+    Evidence,
+    Launch,
+    Text,
+    caveat,
+    contiguous_copy,
     core_works,
     counted,
     decision,
+    intermediate,
+    joined,
     vector_plan,
 )
-from npu_sim.language import Text, joined
-from npu_sim.numbers.formats import FORMATS, SHORT_NAMES
 from npu_sim.operators.apply_adam_w_v2.compute import ONE, STATE, F
 from npu_sim.operators.shared.normalised_rows import SYSTEM
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, Launch, caveat, contiguous_copy, intermediate
 from npu_sim.tiling import apply_adam_w_v2 as tiler
 from npu_sim.tiling.apply_adam_w_v2 import CAST, MIXED, NATIVE, path_of, rounded
 

@@ -10,14 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.execution import Result
-from npu_sim.language import Text
-from npu_sim.numbers.formats import FORMATS, canonical_dtype, numpy_dtype
-from npu_sim.operators import run
+from npu_sim.framework.vocabulary import FORMATS, Result, Text, canonical_dtype, numpy_dtype
 from npu_sim.operators.apply_adam_w_v2.compute import formula, power, powers_of, uncertainties
-from npu_sim.operators.shared.dumped import InDumps
-from npu_sim.operators.shared.study import Caveat, Numbers, StudyCall, no_claims, open_rule
-from npu_sim.orders.claims import OpenRule
+from npu_sim.operators.shared.study import (
+    Caveat,
+    InDumps,
+    Numbers,
+    OpenRule,
+    StudyCall,
+    no_claims,
+    open_rule,
+    run,
+)
 from npu_sim.tiling.apply_adam_w_v2 import rounded
 
 FP64 = np.dtype(np.float64)

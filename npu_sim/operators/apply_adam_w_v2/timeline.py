@@ -9,31 +9,27 @@ Source: specification page ``apply_adam_w_v2``, section "Vector instructions of 
 from collections.abc import Iterator
 from functools import cache
 
-from npu_sim.language import Text
-from npu_sim.numbers.formats import itemsize
+from npu_sim.framework.vocabulary import Launch, Plan, Text, itemsize
 from npu_sim.operators.shared.timelines import RATES
-from npu_sim.plans.model import Launch, Plan
 from npu_sim.tiling.apply_adam_w_v2 import TILE_ELEMENTS
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
+    NARROWING,
+    WIDENING,
     Copy,
     Instruction,
+    InstructionLists,
+    Issue,
+    Issues,
     Loop,
     Node,
     Program,
     Step,
     View,
     Work,
-    vector_phase,
-    vector_tile,
-)
-from npu_sim.timelines.vector_pipe import (
-    NARROWING,
-    WIDENING,
-    InstructionLists,
-    Issue,
-    Issues,
     full_repeats,
     repeated,
+    vector_phase,
+    vector_tile,
 )
 
 TWO_SOURCES = ("mul", "add", "sub", "max", "div")

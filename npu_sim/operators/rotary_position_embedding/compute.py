@@ -4,16 +4,13 @@ Source: specification page ``rotary_position_embedding``.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npu_sim.numbers.formats import numpy_dtype
+from npu_sim.framework.vocabulary import Run, numpy_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.tiling.rotary_position_embedding import INTERLEAVE
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
 
 WAVELENGTH = 10000.0
 """Base of the angles of generated data, as in most models."""
@@ -24,7 +21,7 @@ def four_axes(array: np.ndarray) -> np.ndarray:
     return array if array.ndim == 4 else array[None]
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Compute out."""
     with run.watch.stage("load"):
         from npu_sim.kernels.rotary import Tensors, rotate

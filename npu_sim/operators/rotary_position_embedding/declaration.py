@@ -8,27 +8,38 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
-from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE, Device
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import Attribute, Output, Tensor
-from npu_sim.framework.axes import FLOAT_DTYPES, Axis, Number, Word
-from npu_sim.framework.case import Inspection
-from npu_sim.framework.operator import Assumed, Operator
-from npu_sim.framework.patterns import Sizes
-from npu_sim.language import Argument, Text
-from npu_sim.numbers.formats import TensorSpec, shape_text
-from npu_sim.plans.answers import Evidence
-from npu_sim.registry import ASCEND_950
-from npu_sim.status import (
+from npu_sim.framework.vocabulary import (
+    ASCEND_950,
+    FLOAT_DTYPES,
     INNER_NULL_POINTER,
     INVALID,
+    NPU_ARCH_ATLAS_INFERENCE,
+    SYSTEM_WORKSPACE_BYTES,
     TILING_FAILURE,
     AclnnError,
-    NotModelledError,
+    Argument,
+    Assumed,
+    Attribute,
+    Axis,
+    Device,
+    Evidence,
+    Inspection,
+    Number,
+    Operator,
+    Output,
+    Sizes,
     Status,
+    Tensor,
+    TensorSpec,
+    Text,
+    Word,
+    ceil_div,
+    checks,
+    shape_text,
 )
+from npu_sim.status import NotModelledError
 from npu_sim.tiling import rotary_position_embedding as tiler
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, Shape, ceil_div
+from npu_sim.tiling.common import Shape
 
 MOST_DOCUMENTED = 1000
 """B and N are below this in half, B*N in interleave (page, "Contract" 6)."""

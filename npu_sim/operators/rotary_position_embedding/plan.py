@@ -6,15 +6,24 @@ Source: specification page ``rotary_position_embedding``.
 from collections.abc import Iterator
 from typing import Any
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Condition, Description, Range, decision, vector_plan
-from npu_sim.language import Text
+from npu_sim.framework.vocabulary import (
+    Case,
+    Caveat,
+    Condition,
+    Description,
+    Evidence,
+    Launch,
+    Range,
+    Text,
+    caveat,
+    decision,
+    element_bytes,
+    vector_plan,
+)
 from npu_sim.operators.shared.normalised_rows import SYSTEM
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, Launch, caveat
 from npu_sim.tiling import rotary_position_embedding as tiler
 from npu_sim.tiling import rotary_position_embedding_grad as backward
-from npu_sim.tiling.common import element_bytes, even_range
+from npu_sim.tiling.common import even_range
 
 PATHS = {
     tiler.BNSD: "BNSD: a row of cos for x0 * x1 rows of x",

@@ -2,11 +2,19 @@
 
 import numpy as np
 
-from npu_sim.framework.execution import Result
+from npu_sim.framework.vocabulary import Result
 from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.operators.rotary_position_embedding.compute import rotated
-from npu_sim.operators.shared.dumped import Function, InDumps, Values, WrappedCall
-from npu_sim.operators.shared.study import StudyCall, UnfusedCall, fused_differs, no_claims
+from npu_sim.operators.shared.study import (
+    Function,
+    InDumps,
+    StudyCall,
+    UnfusedCall,
+    Values,
+    WrappedCall,
+    fused_differs,
+    no_claims,
+)
 
 FP64 = np.dtype(np.float64)
 MODES = {"half": 0, "interleave": 1}

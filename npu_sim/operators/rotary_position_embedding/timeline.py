@@ -12,31 +12,36 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import (
+    BLOCK_BYTES,
+    FP32_BYTES,
+    VECTOR_LANES,
+    Plan,
+    TensorSpec,
+    align,
+    ceil_div,
+)
 from npu_sim.operators.shared.timelines import RATES, buffer_sizes, placed
-from npu_sim.plans.model import Plan
-from npu_sim.tiling.common import BLOCK_BYTES, FP32_BYTES, VECTOR_LANES, align, ceil_div, even_range
+from npu_sim.tiling.common import even_range
 from npu_sim.tiling.rotary_position_embedding import B1SD, NO_BROADCAST, ONE_ROW
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
+    NARROWING,
+    WIDENING,
     Copy,
     Instruction,
+    InstructionLists,
+    Issue,
+    Issues,
     Loop,
     Node,
     Program,
     Step,
     View,
     Work,
-    vector_phase,
-    vector_tile,
-)
-from npu_sim.timelines.vector_pipe import (
-    NARROWING,
-    WIDENING,
-    InstructionLists,
-    Issue,
-    Issues,
     repeated,
     starts_of,
+    vector_phase,
+    vector_tile,
 )
 
 

@@ -4,24 +4,21 @@ Source: specification page ``rotary_position_embedding_grad``.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.case import Case
+from npu_sim.framework.vocabulary import Case, Run
 from npu_sim.numbers.values import normal
 from npu_sim.operators.rotary_position_embedding.compute import angles, four_axes, rotated
 from npu_sim.operators.rotary_position_embedding_grad.plan import is_large
 from npu_sim.tiling.rotary_position_embedding import INTERLEAVE
 
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
-
 SBND = 2
 """Layout of interleave."""
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Compute dx, and with x dcos and dsin."""
     with run.watch.stage("load"):
         from npu_sim.kernels.rotary import Sums, Tensors, rotate, sum_products

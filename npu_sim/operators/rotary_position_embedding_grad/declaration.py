@@ -6,17 +6,23 @@ Source: product document aclnnRotaryPositionEmbeddingGrad; specification page
 
 from typing import Any
 
-from npu_sim.cores import Device, Profile
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import Output, Tensor
-from npu_sim.framework.axes import Switch
-from npu_sim.framework.case import Inspection
-from npu_sim.framework.operator import Operator
-from npu_sim.language import Argument, Text
+from npu_sim.framework.vocabulary import (
+    ASCEND_950,
+    TILING_FAILURE,
+    AclnnError,
+    Argument,
+    Device,
+    Evidence,
+    Inspection,
+    Operator,
+    Output,
+    Profile,
+    Switch,
+    Tensor,
+    Text,
+    checks,
+)
 from npu_sim.operators.rotary_position_embedding import declaration as forward
-from npu_sim.plans.answers import Evidence
-from npu_sim.registry import ASCEND_950
-from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import rotary_position_embedding_grad as tiler
 from npu_sim.tiling.rotary_position_embedding import INTERLEAVE, MOST_COLUMNS
 

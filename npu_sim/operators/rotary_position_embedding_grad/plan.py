@@ -5,15 +5,23 @@ Source: specification page ``rotary_position_embedding_grad``.
 
 from collections.abc import Iterator
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Description, Range, decision, vector_plan
-from npu_sim.language import Text
+from npu_sim.framework.vocabulary import (
+    VECTOR_LANES,
+    Case,
+    Caveat,
+    Description,
+    OutputOrder,
+    Range,
+    Text,
+    caveat,
+    decision,
+    vector_plan,
+)
 from npu_sim.operators.rotary_position_embedding.plan import ALIGNED
 from npu_sim.operators.rotary_position_embedding_grad.declaration import exceeds_documents
 from npu_sim.operators.shared.normalised_rows import SYSTEM
-from npu_sim.plans.model import Caveat, OutputOrder, caveat
 from npu_sim.tiling import rotary_position_embedding_grad as tiler
-from npu_sim.tiling.common import VECTOR_LANES, even_range
+from npu_sim.tiling.common import even_range
 from npu_sim.tiling.rotary_position_embedding import INTERLEAVE
 
 LAYOUTS = {tiler.BSND: "BSND", tiler.BNSD: "BNSD", tiler.SBND: "SBND"}

@@ -7,8 +7,7 @@ import numpy as np
 
 from npu_sim.operators.rotary_position_embedding.compute import four_axes, rotated
 from npu_sim.operators.rotary_position_embedding.study import FP64, FUNCTION, attributes_of
-from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall
-from npu_sim.operators.shared.study import StudyCall, no_claims
+from npu_sim.operators.shared.study import InDumps, StudyCall, Values, WrappedCall, no_claims
 
 claims = no_claims
 """The trees of dcos and dsin are not declared for probes."""

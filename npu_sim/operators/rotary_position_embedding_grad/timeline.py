@@ -5,6 +5,7 @@ Source: specification page ``rotary_position_embedding_grad``, "Instructions of 
 
 from collections.abc import Iterator
 
+from npu_sim.framework.vocabulary import FP32_BYTES, Plan
 from npu_sim.operators.rotary_position_embedding.timeline import (
     BACK,
     CAST,
@@ -16,10 +17,7 @@ from npu_sim.operators.rotary_position_embedding.timeline import (
     program_of,
     sizes_of,
 )
-from npu_sim.plans.model import Plan
-from npu_sim.tiling.common import FP32_BYTES
-from npu_sim.timelines.program import Program
-from npu_sim.timelines.vector_pipe import InstructionLists
+from npu_sim.timelines import InstructionLists, Program
 
 
 def is_half(plan: Plan) -> bool:

@@ -5,20 +5,18 @@ Rates of vector instructions are not published for this product: the bound is th
 Source: specification page ``swi_glu_950``.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from npu_sim.framework.vocabulary import Run
 from npu_sim.operators.swi_glu.compute import compute_forward
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
 
 OVERFLOWS_BELOW = np.float32(-87.33654)
 """Below this, 1 / (1 + exp(-a)) is lost as a subnormal number (page, "Kernel")."""
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Compute out."""
     compute_forward(run, OVERFLOWS_BELOW, flushes=True)
 

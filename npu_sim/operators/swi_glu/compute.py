@@ -4,16 +4,12 @@ Source: specification pages ``swi_glu`` and ``swi_glu_grad``.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.execution import unsupported_values
+from npu_sim.framework.vocabulary import Caveat, Run, caveat, unsupported_values
 from npu_sim.numbers.values import normal
-from npu_sim.plans.model import Caveat, caveat
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
 
 OVERFLOWS_BELOW = np.float32(-88.72283)
 """Below this, exp(-a) is inf in fp32 (page, "Special values")."""
@@ -21,12 +17,12 @@ NONE = np.float32(np.nan)
 """A limit that no value meets."""
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Compute out in the order of operations of A2 and A3."""
     compute_forward(run, OVERFLOWS_BELOW, flushes=False)
 
 
-def compute_forward(run: "Run", overflows_below: np.float32, *, flushes: bool) -> None:
+def compute_forward(run: Run, overflows_below: np.float32, *, flushes: bool) -> None:
     """Compute out; ``flushes``: division loses subnormal results."""
     with run.watch.stage("load"):
         from npu_sim.kernels.swi_glu import Limits, swi_glu
@@ -38,7 +34,7 @@ def compute_forward(run: "Run", overflows_below: np.float32, *, flushes: bool) -
     run.caveats = data_caveats(run, counts)
 
 
-def data_caveats(run: "Run", counts: list[int]) -> tuple[Caveat, ...]:
+def data_caveats(run: Run, counts: list[int]) -> tuple[Caveat, ...]:
     """Return the warnings of a run that depend on data; ``counts`` are those of the kernel."""
     unsupported = unsupported_values(run.tensors) if run.case.profile.saturates else ()
     return (*unsupported, *_found(*counts))

@@ -7,18 +7,35 @@ of both operators are here.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE, Profile
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import Attribute, Output, Tensor
-from npu_sim.framework.axes import FLOAT_DTYPES, Axis, Derived, Number, Word
-from npu_sim.framework.case import Inspection
-from npu_sim.framework.operator import Assumed, Operator
-from npu_sim.language import Text, joined
-from npu_sim.plans.answers import Evidence
-from npu_sim.registry import ASCEND_950
-from npu_sim.status import INNER_FAILURE, INVALID, TILING_FAILURE, AclnnError, Status
+from npu_sim.framework.vocabulary import (
+    ASCEND_950,
+    FLOAT_DTYPES,
+    INVALID,
+    NPU_ARCH_ATLAS_INFERENCE,
+    SYSTEM_WORKSPACE_BYTES,
+    TILING_FAILURE,
+    AclnnError,
+    Assumed,
+    Attribute,
+    Axis,
+    Derived,
+    Evidence,
+    Inspection,
+    Number,
+    Operator,
+    Output,
+    Profile,
+    Status,
+    Tensor,
+    Text,
+    Word,
+    align,
+    checks,
+    joined,
+)
+from npu_sim.status import INNER_FAILURE
 from npu_sim.tiling import swi_glu as tiler
-from npu_sim.tiling.common import MAX_RANK, SYSTEM_WORKSPACE_BYTES, align
+from npu_sim.tiling.common import MAX_RANK
 
 LAST = -1
 """Default of dim."""

@@ -6,20 +6,21 @@ Source: specification pages ``swi_glu`` and ``swi_glu_grad``.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import (
+from npu_sim.framework.vocabulary import (
+    Case,
+    Caveat,
     Condition,
     Description,
+    Text,
+    alignment,
+    caveat,
     core_works,
     counted,
     decision,
     vector_plan,
 )
-from npu_sim.language import Text
 from npu_sim.operators.shared.normalised_rows import SYSTEM
-from npu_sim.plans.model import Caveat, caveat
 from npu_sim.tiling import swi_glu as tiler
-from npu_sim.tiling.common import alignment
 
 FEW_ELEMENTS = 4096
 """Size of half of x from which on idle cores are worth a warning (page, "Warnings")."""

@@ -7,23 +7,25 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from npu_sim.framework.execution import Result
+from npu_sim.framework.vocabulary import Result, Text, numpy_dtype
 from npu_sim.kernels.elementwise import narrow_array, widen_array
-from npu_sim.language import Text
-from npu_sim.numbers.formats import numpy_dtype
-from npu_sim.operators.shared.dumped import DumpedTensor, Function, InDumps, Values, WrappedCall
 from npu_sim.operators.shared.study import (
     Caveat,
+    DumpedTensor,
+    Function,
+    InDumps,
     Numbers,
+    OpenRule,
     StudyCall,
     UnfusedCall,
+    Values,
+    WrappedCall,
     fused_differs,
     no_claims,
     open_rule,
     study_call,
 )
 from npu_sim.operators.swi_glu.compute import formula, halves_of
-from npu_sim.orders.claims import OpenRule
 
 FP64 = np.dtype(np.float64)
 EXP_IN_FP32 = (

@@ -13,30 +13,34 @@ from functools import cache
 from math import gcd
 from typing import NamedTuple
 
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import (
+    BLOCK_BYTES,
+    FP32_BYTES,
+    VECTOR_LANES,
+    Plan,
+    TensorSpec,
+    Text,
+    align,
+    ceil_div,
+)
 from npu_sim.operators.shared.timelines import RATES, buffer_sizes, placed
-from npu_sim.plans.model import Plan
-from npu_sim.tiling.common import BLOCK_BYTES, FP32_BYTES, VECTOR_LANES, align, ceil_div
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
+    NARROWING,
+    WIDENING,
     Copy,
     Instruction,
+    InstructionLists,
+    Issues,
     Loop,
     Node,
     Program,
     Step,
     View,
     Work,
-    vector_phase,
-    vector_tile,
-)
-from npu_sim.timelines.vector_pipe import (
-    NARROWING,
-    WIDENING,
-    InstructionLists,
-    Issues,
     repeated,
     starts_of,
+    vector_phase,
+    vector_tile,
 )
 
 WHERE = "rows {rows}, columns {columns}"

@@ -8,32 +8,31 @@ Source: specification page ``swi_glu_950``.
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Condition, Description, core_works, decision, vector_plan
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import (
+    Case,
+    Caveat,
+    Condition,
+    Description,
+    Plan,
+    Run,
+    TensorSpec,
+    Text,
+    WorkspacePart,
+    caveat,
+    core_works,
+    decision,
+    vector_plan,
+)
 from npu_sim.operators.shared.normalised_rows import SYSTEM
 from npu_sim.operators.swi_glu.ascend_950 import OVERFLOWS_BELOW
 from npu_sim.operators.swi_glu.plan import few_cores, strided_inputs
 from npu_sim.operators.swi_glu.timeline import WHERE, tensor_views
 from npu_sim.operators.swi_glu_grad.compute import compute_gradient
 from npu_sim.operators.swi_glu_grad.timeline import BACKWARD
-from npu_sim.plans.model import Caveat, Plan, WorkspacePart, caveat
 from npu_sim.tiling.ascend_950 import swi_glu_grad as tiler
-from npu_sim.timelines.program import (
-    Copy,
-    Instruction,
-    Node,
-    Program,
-    ranged,
-    vector_phase,
-    vector_tile,
-)
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
+from npu_sim.timelines import Copy, Instruction, Node, Program, ranged, vector_phase, vector_tile
 
 COPIED_APART = Condition(
     "halves copied apart",
@@ -94,7 +93,7 @@ def caveats(case: Case) -> Iterator[Caveat]:
     yield from strided_inputs(case)
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Compute out."""
     from npu_sim.kernels.swi_glu import FUSED
 

@@ -4,10 +4,11 @@ Source: specification page ``swi_glu_grad``.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from npu_sim.framework.vocabulary import Run
 from npu_sim.numbers.values import normal
 from npu_sim.operators.swi_glu.compute import (
     NONE,
@@ -17,14 +18,11 @@ from npu_sim.operators.swi_glu.compute import (
     sigmoid,
 )
 
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
-
 ROOT = np.float32(-1.2784645)
 """Where the derivative of silu is 0 (page, "Kernel")."""
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Compute out in the order of operations of A2 and A3."""
     from npu_sim.kernels.swi_glu import FP32, SIXTEEN_BITS
 
@@ -32,7 +30,7 @@ def compute(run: "Run") -> None:
     compute_gradient(run, order, OVERFLOWS_BELOW)
 
 
-def compute_gradient(run: "Run", order: int, overflows_below: np.float32) -> None:
+def compute_gradient(run: Run, order: int, overflows_below: np.float32) -> None:
     """Compute out in one of the kernel's orders of operations."""
     with run.watch.stage("load"):
         from npu_sim.kernels.swi_glu import Limits, swi_glu_grad

@@ -3,14 +3,17 @@
 Source: product document aclnnSwiGluGrad; specification page ``swi_glu_grad``.
 """
 
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import Output, Tensor
-from npu_sim.framework.case import Inspection
-from npu_sim.framework.operator import Operator
+from npu_sim.framework.vocabulary import (
+    ASCEND_950,
+    TILING_FAILURE,
+    Evidence,
+    Inspection,
+    Operator,
+    Output,
+    Tensor,
+    checks,
+)
 from npu_sim.operators.swi_glu import declaration as forward
-from npu_sim.plans.answers import Evidence
-from npu_sim.registry import ASCEND_950
-from npu_sim.status import TILING_FAILURE
 from npu_sim.tiling import swi_glu, swi_glu_grad
 
 

@@ -3,8 +3,7 @@
 Source: specification page ``swi_glu_grad``.
 """
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Description
+from npu_sim.framework.vocabulary import Case, Description
 from npu_sim.operators.swi_glu.plan import ALIGNED, caveats, describe_tiles, one_buffer
 from npu_sim.tiling import swi_glu_grad as tiler
 

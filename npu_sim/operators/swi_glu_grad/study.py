@@ -4,9 +4,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from npu_sim.framework.execution import Result
-from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall
-from npu_sim.operators.shared.study import StudyCall, no_claims, open_rule
+from npu_sim.framework.vocabulary import Result
+from npu_sim.operators.shared.study import (
+    InDumps,
+    OpenRule,
+    StudyCall,
+    Values,
+    WrappedCall,
+    no_claims,
+    open_rule,
+)
 from npu_sim.operators.swi_glu.compute import halves_of, sigmoid
 from npu_sim.operators.swi_glu.study import (
     EXP_IN_FP32,
@@ -17,7 +24,6 @@ from npu_sim.operators.swi_glu.study import (
     contradictions,
 )
 from npu_sim.operators.swi_glu_grad.compute import formula
-from npu_sim.orders.claims import OpenRule
 
 claims = no_claims
 STEEPEST = 1.1

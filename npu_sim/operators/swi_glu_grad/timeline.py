@@ -3,10 +3,9 @@
 Source: specification page ``swi_glu_grad``, "Vector instructions of a tile".
 """
 
+from npu_sim.framework.vocabulary import Plan
 from npu_sim.operators.swi_glu.timeline import TileLists, tile_instructions, tiles_program
-from npu_sim.plans.model import Plan
-from npu_sim.timelines.program import Program, Step
-from npu_sim.timelines.vector_pipe import NARROWING, WIDENING, InstructionLists
+from npu_sim.timelines import NARROWING, WIDENING, InstructionLists, Program, Step
 
 BACKWARD = TileLists(
     (),
