@@ -320,19 +320,6 @@ def _memory_for(rows: int, dtype: np.dtype[Any]) -> np.ndarray:
         ) from None
 
 
-def _check_bytes(space: Space) -> None:
-    """Plan the call of the largest values; raise UsageError where `plan` does for its bytes."""
-    values = {values.name: values.axis.value(values.largest) for values in space.axes}
-    try:
-        arguments = plan_arguments(space.operator, values)
-        plan(space.operator.name, product=space.profiles[0], **arguments)
-    except AclnnError:
-        return
-    except UsageError as error:
-        if error.argument in space.operator.tensor_names:
-            raise UsageError("grid", error.message, error.hint) from None
-
-
 def space_and_columns(
     operator: str,
     grid: Mapping[str, Any],
@@ -355,7 +342,4 @@ def space_and_columns(
     if space.operator.is_own:  # a planner from outside may return anything
         for row in sampled_rows(OWN_ROWS, space.rows):
             called_facts(space, row)
-    chosen = record_columns(space, tuple(columns) if columns is not None else None)
-    if not space.operator.is_own:
-        _check_bytes(space)
-    return space, chosen
+    return space, record_columns(space, tuple(columns) if columns is not None else None)
