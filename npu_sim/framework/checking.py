@@ -235,15 +235,15 @@ def _refused_lines(operator: Operator, scope: dict[str, Any]) -> list[str]:
     """Write the contract in its order; functions that checks call go into ``scope``."""
     lines = ["def refused(row, device, rules):"]
     dtypes_checked = False
-    for check in operator.checks:
-        if isinstance(check, checks.DtypeCheck):
+    for declared in operator.checks:
+        if isinstance(declared, checks.DtypeCheck):
             if not dtypes_checked and operator.dtype_axes:
                 lines += _refusal(
-                    int(check.status), f"(rules.dtypes >> ({_dtype_code(operator)})) & 1 == 0"
+                    int(declared.status), f"(rules.dtypes >> ({_dtype_code(operator)})) & 1 == 0"
                 )
             dtypes_checked = True
             continue
-        found = check.row_check(operator) if isinstance(check, checks.Check) else None
+        found = declared.row_check(operator) if isinstance(declared, checks.Check) else None
         if found is not None:
             scope.update(found.functions)
             lines += _refusal(int(found.status), found.ends)

@@ -428,9 +428,8 @@ class Drawing:
     """A picture that scripts of the page draw from data.
 
     ``kind`` is a function of ``assets/``, ``data`` its argument: the result of
-    :mod:`npu_sim.timelines.tracks` for ``drawGantt``, of :mod:`npu_sim.timelines.tracks` for
-    ``drawSteps``, of :mod:`npu_sim.sweeps.maps` for ``drawMap``, and certificates in JSON form for
-    ``drawTrees``.
+    :mod:`npu_sim.timelines.tracks` for ``drawGantt`` and ``drawSteps``, of
+    :mod:`npu_sim.sweeps.maps` for ``drawMap``, and certificates in JSON form for ``drawTrees``.
     """
 
     kind: Literal["drawGantt", "drawSteps", "drawMap", "drawTrees"]

@@ -208,18 +208,18 @@ def takes_small_dim(dim: int, num_weights: int, deterministic: bool) -> bool:
     return (not deterministic) and dim <= SMALL_DIM_LIMIT and num_weights <= SMALL_DIM_WEIGHTS
 
 
-def max_former_dim(ub_bytes: int, element_bytes: int, granule: int) -> int:
+def max_former_dim(ub_bytes: int, grad_bytes: int, granule: int) -> int:
     """Return the longest piece of a row that fits, a multiple of ``granule``; 0 when none does."""
     usable = ub_bytes - UB_RESERVED_BYTES - INDEX_BYTES
-    rows_in_ub = 3 if element_bytes == 4 else 4
+    rows_in_ub = 3 if grad_bytes == FP32_BYTES else 4
     return usable // (FP32_BYTES * granule * rows_in_ub) * granule if usable > 0 else 0
 
 
-def max_small_dim_rows(ub_bytes: int, dim: int, element_bytes: int) -> int:
+def max_small_dim_rows(ub_bytes: int, dim: int, grad_bytes: int) -> int:
     """Return the rows of one batch of the small-dim kernel; not above 0 when none fits."""
     per_row = 10 + align(dim, FP32_PER_BLOCK)
     rows = ((ub_bytes - UB_RESERVED_BYTES) // 4 - dim - 256) // per_row
-    return rows if element_bytes == 4 else rows // 2
+    return rows if grad_bytes == FP32_BYTES else rows // 2
 
 
 def scale_workspace_length(problem: Problem, counter_bytes: int) -> int:
@@ -254,7 +254,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     if problem.scale_grad_by_freq:
         block_dim = min(block_dim, problem.num_weights)
     longest = max_former_dim(device.ub_bytes, problem.element_bytes, rules.dim_granule)
-    taken = problem.element_bytes == 4 or rules.kernel_takes_16_bit != 0
+    taken = problem.element_bytes == FP32_BYTES or rules.kernel_takes_16_bit != 0
     if not taken or min(problem.dim, block_dim, longest) <= 0:
         return NO_TILING
     small = NO_TILING.small_dim
@@ -267,7 +267,11 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     scale = 1 if problem.scale_grad_by_freq else 0
     tiling_key = (
         scale
-        + (DETERMINISTIC_KEY if problem.deterministic and problem.element_bytes == 4 else 0)
+        + (
+            DETERMINISTIC_KEY
+            if problem.deterministic and problem.element_bytes == FP32_BYTES
+            else 0
+        )
         + (SMALL_DIM_KEY if small_dim else 0)
     )
     schedule_mode = rules.schedule_mode if tiling_key == 0 or tiling_key == SMALL_DIM_KEY else -1

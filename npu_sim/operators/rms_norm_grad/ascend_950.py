@@ -206,9 +206,9 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             since="9.1",
             until="sources later than 22 August 2026",
         )
-    partial = 0 < row.col % 16 <= 8  # the last 32-byte block of 16-bit rows is at most half full
+    half_block = 0 < row.col % 16 <= 8  # the last block of 16-bit rows is at most half full
     mixed = gamma.dtype == "float32" and case.specs["dy"].dtype != "float32"
-    if mixed and partial and not tiler.is_wide(row.col):
+    if mixed and half_block and not tiler.is_wide(row.col):
         yield caveat(
             "stale_gamma_lanes",
             "gamma",

@@ -86,10 +86,11 @@ def describe(case: Case) -> Description:
         if half.tiling_mode == tiler.BNSD:
             yield decision(case, BNSD_TAKEN, **values)
 
-    path = PATHS[half.tiling_mode] if half.tiling_mode else _interleaved(tiling)
     return vector_plan(
         case,
-        path=path,
+        path=PATHS[half.tiling_mode]
+        if half.tiling_mode
+        else INTERLEAVED_PATHS[interleaved_path(tiling)],
         path_reason=Text("cos {cos} with x {x}", cos=case.specs["cos"], x=case.specs["x"]),
         per_core="a core takes all rows of x that go with its rows of cos",
         buffers=tiler.buffers(tiling, row.dtype),
@@ -100,10 +101,6 @@ def describe(case: Case) -> Description:
         conditions=conditions,
         caveats=caveats(case),
     )
-
-
-def _interleaved(tiling: tiler.Tiling) -> str:
-    return INTERLEAVED_PATHS[interleaved_path(tiling)]
 
 
 def launches_of(case: Case) -> tuple[Launch, ...]:
