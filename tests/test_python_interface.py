@@ -14,7 +14,7 @@ import pytest
 
 import npu_sim
 from ci import signatures
-from npu_sim.framework.arguments import OPTIONS
+from npu_sim.framework.arguments import CALL_OPTIONS
 from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.sweeps import runner
 
@@ -234,8 +234,8 @@ def test_messages_in_python_use_keyword_syntax():
 
 
 def test_the_product_argument_has_one_name():
-    assert "product" in OPTIONS
-    assert "profile" not in OPTIONS
+    assert "product" in CALL_OPTIONS
+    assert "profile" not in CALL_OPTIONS
 
 
 def test_the_stubs_are_up_to_date():

@@ -26,10 +26,10 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import current_device
 from npu_sim.language import Text
+from npu_sim.numbers.storage import Array
 from npu_sim.plans.model import Plan, Workspace
 from npu_sim.status import INNER_NULL_POINTER, INVALID, NULL_POINTER, SUCCESS, AclnnError, Status
 
-Array = np.ndarray[Any, Any]
 _computing = threading.Lock()
 """Held while a call computes: calls of several threads may use one workspace."""
 WORKSPACE_ALIGNMENT = 8

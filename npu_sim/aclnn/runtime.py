@@ -16,6 +16,7 @@ import numpy as np
 from npu_sim.framework.target import current_device, set_device
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, as_array, canonical_dtype, numpy_dtype
+from npu_sim.numbers.storage import Array
 from npu_sim.plans.workspace import ALIGNMENT_BYTES
 from npu_sim.status import INVALID, AclnnError, Status
 
@@ -132,9 +133,6 @@ ACL_MEMCPY_DEVICE_TO_HOST = 2
 ACL_MEMCPY_DEVICE_TO_DEVICE = 3
 ACL_OPT_DETERMINISTIC = 0
 """Determinism switch of ``aclrtCtxSetSysParamOpt`` (aclSysParamOpt)."""
-
-
-Array = np.ndarray[Any, Any]
 
 
 def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:

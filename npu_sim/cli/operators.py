@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from npu_sim.questions.varied_calls import ExampleCall
 
 
-ARGUMENTS, OPTIONS, COMMANDS = "Arguments", "Options", "Commands"
+ARGUMENTS_HEADING, OPTIONS_HEADING, COMMANDS_HEADING = "Arguments", "Options", "Commands"
 """Default headings of positional arguments, options and commands."""
 OPERATORS = "Operators"
 """Heading of the subcommands of operators."""
@@ -111,7 +111,7 @@ class NpuSimGroup(_PlainHelp, TyperGroup):
         """Yield heading, name and summary of the subcommands."""
         for name in self.list_commands(ctx):
             subcommand: Any = self.get_command(ctx, name)
-            yield COMMANDS, name, subcommand.help
+            yield COMMANDS_HEADING, name, subcommand.help
 
 
 def _print_help(command: Any, ctx: Any) -> None:
@@ -145,7 +145,9 @@ def _panels(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
     for parameter in command.get_params(ctx):
         record = parameter.get_help_record(ctx)
         if record is not None:
-            default = OPTIONS if parameter.param_type_name == "option" else ARGUMENTS
+            default = (
+                OPTIONS_HEADING if parameter.param_type_name == "option" else ARGUMENTS_HEADING
+            )
             heading = parameter.rich_help_panel or default
             panels.setdefault(heading, []).extend(_option_lines(parameter, record[0]))
     for heading, name, text in command.summaries(ctx) if isinstance(command, NpuSimGroup) else ():
@@ -348,7 +350,11 @@ def _add_examples(command: Any, entry: OperatorEntry, action: Action) -> str:
         call = _with_files(declared, call)
     fields = {option_name(field): field for field in declared.arguments}
     for parameter in command.params:
-        if parameter.name in fields and parameter.rich_help_panel in (OUTPUTS, MEASURED, ARGUMENTS):
+        if parameter.name in fields and parameter.rich_help_panel in (
+            OUTPUTS,
+            MEASURED,
+            ARGUMENTS_HEADING,
+        ):
             parameter.help = argument_help(fields[parameter.name], call)
     return say(
         "Example: npu-sim {action} {name} {options}{example}",
@@ -387,7 +393,7 @@ def _parameter(argument: Any, outputs: str) -> inspect.Parameter:
     """Return the command-line option of one argument; ``outputs`` is the heading of outputs."""
     name = option_name(argument)
     flag, default = "--" + name.replace("_", "-"), None
-    text, panel = argument.help, outputs if hasattr(argument, "output") else ARGUMENTS
+    text, panel = argument.help, outputs if hasattr(argument, "output") else ARGUMENTS_HEADING
     if hasattr(argument, "shape"):
         annotation: Any = Annotated[
             str | None, typer.Option(flag, help=text, metavar="TENSOR", rich_help_panel=panel)

@@ -2,7 +2,8 @@
 
 :func:`command` names the function of a command and its options. An option takes its type and
 default from the parameter of that name and its help from the docstring of the function, or of
-:func:`npu_sim.run` for what all calls have; what only the command line has stands in ``OPTIONS``.
+:func:`npu_sim.run` for what all calls have; what only the command line has stands in
+``SHARED_OPTIONS``.
 """
 
 import inspect
@@ -96,9 +97,9 @@ def command(function: str, options: str, **own: Option) -> Callable[[Handler], H
 
     - ``function``: ``module:name`` of the function behind the command.
     - ``options``: names of the options in the order of the help.
-    - ``own``: what is not as the function or ``OPTIONS`` states it.
+    - ``own``: what is not as the function or ``SHARED_OPTIONS`` states it.
     """
-    made = {name: own.get(name) or OPTIONS.get(name) or Option() for name in options.split()}
+    made = {name: own.get(name) or SHARED_OPTIONS.get(name) or Option() for name in options.split()}
 
     def decorated(handler: Handler) -> Handler:
         COMMANDS[handler] = Command(function, made)
@@ -266,7 +267,7 @@ BOTH_MODES = Option(
     flags="--deterministic/--no-deterministic",
 )
 WRITES: dict[str, Any] = {"callback": require_writable}
-OPTIONS = {
+SHARED_OPTIONS = {
     "json": Option("Print JSON instead of text.", bool, False),
     "csv": Option("Print CSV with raw numbers in place of text.", bool, False),
     "seed": Option(

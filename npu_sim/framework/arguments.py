@@ -15,7 +15,7 @@ from npu_sim.numbers.formats import SpecText, TensorSpec, canonical_dtype
 from npu_sim.plans.answers import ReadOnlyDict
 from npu_sim.status import UsageError, closest, shown
 
-OPTIONS: dict[str, Any] = {
+CALL_OPTIONS: dict[str, Any] = {
     "product": None,
     "soc": None,
     "release": None,
@@ -228,7 +228,7 @@ def require_known(known: Mapping[str, Argument], names: Iterable[str]) -> None:
                 Text(
                     "arguments: {known}{hint}",
                     known=", ".join(known),
-                    hint=closest(documented.get(name, name), (*known, *OPTIONS)),
+                    hint=closest(documented.get(name, name), (*known, *CALL_OPTIONS)),
                 ),
             )
 

@@ -34,7 +34,7 @@ def tiled(operator: Operator, row: Any, device: Device, rules: Any) -> Any:
 
     Raises UsageError when the planner of an operator of one's own returns none.
     """
-    if not operator.is_own:
+    if not operator.is_foreign:
         return operator.tile(row, device, rules)
     try:
         tiling = operator.tile(row, device, rules)
@@ -213,7 +213,7 @@ class Inspection(OfTarget):
                 self.specs[output.name] = self.imply(output)
         row, device, rules = self.row, self.device, self.rules
         tiling = None if empty else tiled(operator, row, device, rules)
-        if operator.is_own and tiling is not None:
+        if operator.is_foreign and tiling is not None:
             require_cores(operator, self.profile, device, getattr(tiling, "block_dim", 0))
         specs = dict(self.specs)
         return Case(operator, self.arguments, self.target, row, tiling, specs, device, rules, empty)

@@ -22,7 +22,7 @@ from npu_sim.framework.target import Order
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array, have_own_memory, memory_of, overlaps_itself
 from npu_sim.numbers.formats import FORMATS, TensorSpec, canonical_dtype, numpy_dtype
-from npu_sim.numbers.storage import UNSIGNED, kernel_input, magnitude_patterns, storage_view
+from npu_sim.numbers.storage import UNSIGNED, Array, kernel_input, magnitude_patterns, storage_view
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Caveat, Plan, caveat
 from npu_sim.status import RUNTIME_FAILURE, AclnnError, UsageError, closest
@@ -334,9 +334,6 @@ def unsupported_values(tensors: Mapping[str, np.ndarray]) -> tuple[Caveat, ...]:
     return tuple(caveats)
 
 
-Array = np.ndarray[Any, Any]
-
-
 @dataclass
 class Run:
     """A call with its data, as an operator computes it."""
@@ -426,7 +423,7 @@ def _compute(
         try:
             compute(run)
         except IndexError as error:
-            if not operator.is_own:
+            if not operator.is_foreign:
                 raise
             raise UsageError("compute", f"{operator.name}: {error}") from None
         _require_outputs(run, arrays)

@@ -280,7 +280,7 @@ class Operator:
         return super().__new__(cls)
 
     @cached_property
-    def is_own(self) -> bool:
+    def is_foreign(self) -> bool:
         """Whether it was declared outside npu_sim, so that its functions are checked."""
         return not self.tile.__module__.startswith("npu_sim.")
 

@@ -32,7 +32,7 @@ from npu_sim.plans.model import (
     read,
 )
 from npu_sim.product import Chip
-from npu_sim.registry import OPERATOR_NAMES, family_of
+from npu_sim.registry import family_of
 from npu_sim.releases import release_assumption
 from npu_sim.status import SUCCESS, AclnnError, NotModelledError, NpuSimError, UsageError
 from npu_sim.tiling import find_structure, pack
@@ -176,7 +176,7 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
         profile=profile,
         deferred=_deferred(case, described, evidence, tries_flips),
     )
-    if operator.name not in OPERATOR_NAMES:
+    if operator.is_foreign:
         # Report errors of declarations from outside the package at once.
         plan.read_all()
     return plan

@@ -15,7 +15,7 @@ import numpy as np
 
 from npu_sim.cores import Profile
 from npu_sim.framework import patterns
-from npu_sim.framework.arguments import OPTIONS, Attribute, Tensor, tensor_of
+from npu_sim.framework.arguments import CALL_OPTIONS, Attribute, Tensor, tensor_of
 from npu_sim.framework.checking import check
 from npu_sim.framework.execution import Result, Stopwatch
 from npu_sim.framework.inference import arguments_of, require_given
@@ -173,7 +173,7 @@ def _outputs(declared: Operator, arguments: dict[str, Any]) -> Any:
     """Like :func:`run`, but return only the results; ``arguments`` include the options."""
     from npu_sim.framework.execution import outputs_of
 
-    options = {name: arguments.pop(name, default) for name, default in OPTIONS.items()}
+    options = {name: arguments.pop(name, default) for name, default in CALL_OPTIONS.items()}
     out = options.pop("out")
     require_given(declared, arguments)
     tensors = _views(declared, arguments)
@@ -244,7 +244,7 @@ def signature_of(operator: Operator) -> inspect.Signature:
         parameters.insert(0, inspect.Parameter(argument.name, kind, default=default))
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
-        for name, value in OPTIONS.items()
+        for name, value in CALL_OPTIONS.items()
     ]
     return inspect.Signature(parameters + options)
 
@@ -255,7 +255,7 @@ def _help(operator: Operator) -> str:
     for argument in operator.arguments:
         if argument not in operator.outputs:
             lines += [argument.name, f"    {_argument_help(operator, argument)}"]
-    lines += [", ".join(OPTIONS), "    See :func:`npu_sim.run`.", "", "Returns", "-------"]
+    lines += [", ".join(CALL_OPTIONS), "    See :func:`npu_sim.run`.", "", "Returns", "-------"]
     for output in operator.outputs:
         lines += [f"{output.output} : ndarray", f"    {_argument_help(operator, output)}"]
     lines += ["", "Raises", "------", "AclnnError"]

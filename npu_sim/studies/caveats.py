@@ -15,18 +15,18 @@ from string import Formatter
 from typing import NamedTuple
 
 from npu_sim.language import Text
-from npu_sim.operators.shared.study import Caveat
+from npu_sim.operators.shared.study import Experiment
 from npu_sim.registry import OPERATORS
 from npu_sim.status import UsageError, closest
 
 
-def caveats_of(package: str) -> tuple[Caveat, ...]:
+def caveats_of(package: str) -> tuple[Experiment, ...]:
     """Return the experiments of an operator, given the name of its package."""
     home = f"{package}.study"
     return getattr(import_module(home), "CAVEATS", ()) if find_spec(home) is not None else ()
 
 
-CAVEATS: tuple[Caveat, ...] = tuple(
+CAVEATS: tuple[Experiment, ...] = tuple(
     caveat for entry in OPERATORS for caveat in caveats_of(f"npu_sim.operators.{entry.name}")
 )
 
@@ -88,7 +88,7 @@ def statements_of(code: str) -> tuple[Statement, ...]:
     return tuple(statement for statement in statements() if statement.is_about(code))
 
 
-def find_caveat(name: str) -> Caveat | None:
+def find_caveat(name: str) -> Experiment | None:
     """Return a caveat by its name, or by a code of plans and runs; None without an experiment.
 
     Raises UsageError for an unknown name.

@@ -339,7 +339,7 @@ def space_and_columns(
             columns=shown(columns),
         )
     space = make_space(load_operator(operator), grid, sample, seed)
-    if space.operator.is_own:  # a planner from outside may return anything
+    if space.operator.is_foreign:  # a planner from outside may return anything
         for row in sampled_rows(OWN_ROWS, space.rows):
             called_facts(space, row)
     return space, record_columns(space, tuple(columns) if columns is not None else None)

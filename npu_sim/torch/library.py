@@ -27,10 +27,10 @@ from npu_sim.framework.target import Target, chosen_device, current_device, devi
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array, bfloat16
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.numbers.storage import Array
 from npu_sim.operators import run, signature_of
 from npu_sim.registry import OPERATOR_NAMES, OPERATORS, load_operator
 
-Array = np.ndarray[Any, Any]
 Outputs = tuple[Any, ...]
 Gradients = tuple[torch.Tensor | None, ...]
 

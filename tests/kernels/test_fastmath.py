@@ -7,7 +7,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import npu_sim.kernels
-from npu_sim.kernels.engine.codegen import OPTIONS
+from npu_sim.kernels.engine.codegen import COMPILE_OPTIONS
 from npu_sim.kernels.engine.compile import Kernel
 
 PREFIX = "npu_sim.kernels."
@@ -25,4 +25,4 @@ def test_fastmath_is_off(name):
 
 
 def test_fastmath_is_off_where_kernels_are_entered():
-    assert "fastmath" not in OPTIONS
+    assert "fastmath" not in COMPILE_OPTIONS

@@ -11,7 +11,7 @@ from npu_sim.language import Text, Verbatim, joined, say
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
-    from npu_sim.operators.shared.study import Caveat
+    from npu_sim.operators.shared.study import Experiment
 
 study_app = typer.Typer(cls=NpuSimGroup, no_args_is_help=True)
 
@@ -178,5 +178,5 @@ def _print_statements(code: str, as_json: bool) -> None:
     )
 
 
-def _data(caveat: "Caveat") -> dict[str, Any]:
+def _data(caveat: "Experiment") -> dict[str, Any]:
     return {name: getattr(caveat, name) for name in ("name", "title", "source", "codes")}

@@ -293,7 +293,7 @@ def _checksum(key: str, payload: bytes) -> bytes:
     return hashlib.sha256(len(name).to_bytes(8, "little") + name + payload).digest()
 
 
-OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", **UNCOUNTED}
+COMPILE_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", **UNCOUNTED}
 """Options of kernels and of the functions they call. Allocating memory is a compile error:
 kernels work in the arrays they are given, so their peak memory is known."""
 
@@ -367,7 +367,9 @@ def device_function(function: Callable[..., Any], **options: bool) -> Any:
 
     Calls from Python, as in tests, run a second compiled version.
     """
-    compiled = njit(**OPTIONS, **DEVICE_OPTIONS | options, pipeline_class=DeviceCompiler)(function)
+    compiled = njit(**COMPILE_OPTIONS, **DEVICE_OPTIONS | options, pipeline_class=DeviceCompiler)(
+        function
+    )
     if not config.DISABLE_JIT:
         compiled._insert = _not_for_python
         compiled._compile_for_args = lambda *_arguments, **_keywords: _for_python(function)
@@ -457,7 +459,7 @@ def compile_entry(function: Callable[..., None], worker: Any, argument_types: An
 
     signature = (types.voidptr, types.intp), types.void
     compiled: Any = CFunc(
-        entry, signature, locals={}, options=OPTIONS, pipeline_class=KernelCompiler
+        entry, signature, locals={}, options=COMPILE_OPTIONS, pipeline_class=KernelCompiler
     )
     compiled._cache = KernelCache(function, tuple(argument_types))
     compiled.compile()

@@ -13,7 +13,7 @@ import numpy as np
 from npu_sim.framework.vocabulary import FORMATS, Result, Text, canonical_dtype, numpy_dtype
 from npu_sim.operators.apply_adam_w_v2.compute import formula, power, powers_of, uncertainties
 from npu_sim.operators.shared.study import (
-    Caveat,
+    Experiment,
     InDumps,
     Numbers,
     OpenRule,
@@ -95,7 +95,7 @@ def _explain_never_decay(numbers: Numbers) -> list[str]:
 
 
 CAVEATS = (
-    Caveat(
+    Experiment(
         "moments_never_decay",
         "a second moment in 16 bits never falls with the usual beta2",
         "specification page apply_adam_w_v2",

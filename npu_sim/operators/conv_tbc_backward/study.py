@@ -25,8 +25,8 @@ from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, widen_array
 from npu_sim.operators.conv_tbc_backward.compute import roundings, splits_of
 from npu_sim.operators.conv_tbc_backward.plan import CUBE_MATH_TYPES, compute_dtype
 from npu_sim.operators.shared.study import (
-    Caveat,
     Claim,
+    Experiment,
     Function,
     InDumps,
     Numbers,
@@ -306,8 +306,8 @@ def _explain_empty_bias(numbers: Numbers) -> list[str]:
     ]
 
 
-CAVEATS: tuple[Caveat, ...] = (
-    Caveat(
+CAVEATS: tuple[Experiment, ...] = (
+    Experiment(
         "conversion",
         "conv gradients in fp32 carry 11 or 10 bits",
         "ConvTbcBackward, cubeMathType",
@@ -315,7 +315,7 @@ CAVEATS: tuple[Caveat, ...] = (
         _explain_conversion,
         ("hf32_precision", "fp16_conversion"),
     ),
-    Caveat(
+    Experiment(
         "empty-bias",
         "an empty input gives a constant gradBias",
         "ConvTbcBackward, empty tensors",

@@ -13,9 +13,9 @@ from npu_sim.framework.vocabulary import FORMULA, AclnnError, Result, Text, cano
 from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.operators.cross_entropy_loss_grad.plan import EXACT_LABELS
 from npu_sim.operators.shared.study import (
-    Caveat,
     Claim,
     DumpedTensor,
+    Experiment,
     Function,
     InDumps,
     Numbers,
@@ -252,8 +252,8 @@ def _explain_negative_ignore_index(numbers: Numbers) -> list[str]:
     ]
 
 
-CAVEATS: tuple[Caveat, ...] = (
-    Caveat(
+CAVEATS: tuple[Experiment, ...] = (
+    Experiment(
         "negative-ignore-index",
         "On Ascend 950 a negative ignoreIndex masks nothing",
         "public sources of summer 2026, CrossEntropyLossGrad, ignoreIndex",
@@ -261,7 +261,7 @@ CAVEATS: tuple[Caveat, ...] = (
         _explain_negative_ignore_index,
         ("negative_ignore_index",),
     ),
-    Caveat(
+    Experiment(
         "label-aliasing",
         "labels alias with ignoreIndex above 2^24",
         "CrossEntropyLossGrad, ignoreIndex",
@@ -269,7 +269,7 @@ CAVEATS: tuple[Caveat, ...] = (
         _explain_label_aliasing,
         ("labels_alias", "labels_aliased", "labels_beyond_fp32"),
     ),
-    Caveat(
+    Experiment(
         "all-ignored",
         "mean over no label is nan",
         "CrossEntropyLossGrad, mean",

@@ -25,9 +25,9 @@ from npu_sim.operators.embedding_dense_backward.plan import (
     KERNEL_GRAD,
 )
 from npu_sim.operators.shared.study import (
-    Caveat,
     Changes,
     Claim,
+    Experiment,
     Function,
     InDumps,
     Numbers,
@@ -738,8 +738,8 @@ def _explain_merge_test(numbers: Numbers) -> list[str]:
     ]
 
 
-CAVEATS: tuple[Caveat, ...] = (
-    Caveat(
+CAVEATS: tuple[Experiment, ...] = (
+    Experiment(
         "merge-test",
         "On Ascend 950 with 72 cores EmbeddingDenseBackward may leave out the sums of other cores",
         "public sources of summer 2026, EmbeddingDenseGradV2, test before the merge",
@@ -747,7 +747,7 @@ CAVEATS: tuple[Caveat, ...] = (
         _explain_merge_test,
         ("merge_test_sees_64_pairs",),
     ),
-    Caveat(
+    Experiment(
         "counters",
         "fp32 counters are not exact beyond 2^24",
         "EmbeddingDenseBackward, scaleGradByFreq",
@@ -755,7 +755,7 @@ CAVEATS: tuple[Caveat, ...] = (
         _explain_counter,
         ("counter_stops",),
     ),
-    Caveat(
+    Experiment(
         "sort-trick",
         "indices above 2,139,095,040 do not sort as fp32",
         "EmbeddingDenseBackward, INT32_INF",
@@ -763,14 +763,14 @@ CAVEATS: tuple[Caveat, ...] = (
         _explain_sort_trick,
         ("indices_above_sortable",),
     ),
-    Caveat(
+    Experiment(
         "path-switch",
         "16-bit gradients change bits at 100 MiB",
         "EmbeddingDenseBackward, cast or native",
         _path_switch,
         _explain_path_switch,
     ),
-    Caveat(
+    Experiment(
         "padding",
         "what paddingIdx matches",
         "EmbeddingDenseBackward, paddingIdx",
@@ -778,21 +778,21 @@ CAVEATS: tuple[Caveat, ...] = (
         _explain_padding,
         ("padding_matches_nothing",),
     ),
-    Caveat(
+    Experiment(
         "saturation",
         "saturation instead of inf and nan",
         "Atlas training and inference series",
         _saturation,
         _explain_saturation,
     ),
-    Caveat(
+    Experiment(
         "reciprocal",
         "scaling multiplies by a reciprocal",
         "EmbeddingDenseBackward, scaleGradByFreq",
         _reciprocal,
         _explain_reciprocal,
     ),
-    Caveat(
+    Experiment(
         "kernels-differ",
         "mode and core count change last bits",
         "determinism switch; SoCs",

@@ -7,8 +7,8 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Text
 from npu_sim.operators.shared.study import (
-    Caveat,
     Changes,
+    Experiment,
     Function,
     InDumps,
     Numbers,
@@ -75,8 +75,8 @@ def _explain_zero_probs(numbers: Numbers) -> list[str]:
     ]
 
 
-CAVEATS: tuple[Caveat, ...] = (
-    Caveat(
+CAVEATS: tuple[Experiment, ...] = (
+    Experiment(
         "zero-probs",
         "On Ascend 950 rows with probs of 0 take part in the sums of MoeTokenUnpermute",
         "public sources of summer 2026, MoeFinalizeRoutingV2",

@@ -9,9 +9,9 @@ from npu_sim.framework.vocabulary import Result, TensorSpec, Text, canonical_dty
 from npu_sim.numbers.values import normal
 from npu_sim.operators.moe_token_unpermute.study import FUNCTION, arguments_in_dump
 from npu_sim.operators.shared.study import (
-    Caveat,
     Changes,
     Claim,
+    Experiment,
     InDumps,
     LastWrites,
     Numbers,
@@ -210,8 +210,8 @@ def _explain_folds(numbers: Numbers) -> list[str]:
     ]
 
 
-CAVEATS: tuple[Caveat, ...] = (
-    Caveat(
+CAVEATS: tuple[Experiment, ...] = (
+    Experiment(
         "folds",
         "On Ascend 950 gradients of probs have other last bits than on A2 and A3",
         "public sources of summer 2026, MoeFinalizeRoutingV2Grad",

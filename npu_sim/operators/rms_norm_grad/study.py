@@ -12,8 +12,8 @@ from npu_sim.kernels.rms_norm_grad import LANES, PIECES, contributions
 from npu_sim.operators.rms_norm.study import FUNCTION
 from npu_sim.operators.rms_norm_grad.compute import split_of
 from npu_sim.operators.shared.study import (
-    Caveat,
     Claim,
+    Experiment,
     InDumps,
     Numbers,
     Parts,
@@ -306,8 +306,8 @@ def _explain_no_rows(numbers: Numbers) -> list[str]:
     ]
 
 
-CAVEATS: tuple[Caveat, ...] = (
-    Caveat(
+CAVEATS: tuple[Experiment, ...] = (
+    Experiment(
         "last-column",
         "On Ascend 950 the mean of RmsNormGrad may leave out the last column",
         "public sources of summer 2026, RmsNormGrad, rows of 2^k + 1 columns",
@@ -315,7 +315,7 @@ CAVEATS: tuple[Caveat, ...] = (
         _explain_last_column,
         ("last_column_left_out_of_mean",),
     ),
-    Caveat(
+    Experiment(
         "no-rows",
         "On Ascend 950 dgamma of RmsNormGrad without rows is nan",
         "public sources of summer 2026, RmsNormGrad, tiling key 8000",
@@ -323,7 +323,7 @@ CAVEATS: tuple[Caveat, ...] = (
         _explain_no_rows,
         ("dgamma_is_nan",),
     ),
-    Caveat(
+    Experiment(
         "wrap",
         "RmsNormGrad sizes its work in 32 bits",
         "RmsNormGrad, deterministic, beyond 4 GiB",

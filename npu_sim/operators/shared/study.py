@@ -55,10 +55,10 @@ from npu_sim.orders import (
 )
 
 __all__ = [
-    "Caveat",
     "Changes",
     "Claim",
     "DumpedTensor",
+    "Experiment",
     "Function",
     "InDumps",
     "LastWrites",
@@ -401,7 +401,7 @@ Numbers = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Caveat:
+class Experiment:
     """One documented caveat.
 
     Attributes

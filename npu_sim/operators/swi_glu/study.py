@@ -10,8 +10,8 @@ import numpy as np
 from npu_sim.framework.vocabulary import Result, Text, numpy_dtype
 from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.operators.shared.study import (
-    Caveat,
     DumpedTensor,
+    Experiment,
     Function,
     InDumps,
     Numbers,
@@ -131,7 +131,7 @@ def _explain_fused(numbers: Numbers) -> list[str]:
 
 
 CAVEATS = (
-    Caveat(
+    Experiment(
         "fused_differs",
         "SwiGlu rounds once: training with it and inference with silu and a product disagree",
         "specification page swi_glu",
