@@ -11,3 +11,5 @@ bin="$venv/bin"
 "$bin/npu-sim" plan rms_norm_grad --dy 4096x8192:bf16 --gamma 8192:bf16
 rm -rf "$venv/every command"
 "$bin/python" ci/every_command.py "$venv/every command"
+"$bin/python" -m pip install -q -c constraints.txt -e '.[dev]'
+"$bin/python" -m pytest -q

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Run every command with the parts of Python hidden that Windows does not have, in each encoding of a console, in a
-# folder whose name has blanks and non-ASCII letters; the results must have the same bits as with these parts.
+# folder whose name has blanks and non-ASCII letters; the results must have the same bits as with these parts. Then run
+# the tests of what is written; TESTS=tests runs all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -21,4 +22,6 @@ for encoding in ${*:-cp1252 gbk utf-8}; do
     PYTHONIOENCODING=$encoding "$python" "$root/ci/every_command.py" "$hidden" "$root/tests/data"
     diff -r "$folder/all/results" "$hidden/results"
 done
+cd "$root"
+"$python" -m pytest -q -W 'ignore:only soft file lock is available' ${TESTS:-tests/files tests/sweeps tests/plans}
 echo "the same bits with POSIX hidden"

@@ -21,7 +21,7 @@ for name in (
 def hidden(name):
     """Return what is hidden to the libraries that need it, which read it in their own frame."""
     package = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
-    if name in HIDDEN and package in ("platformdirs", "torch"):
+    if name in HIDDEN and package in ("platformdirs", "torch", "_pytest", "execnet", "xdist"):
         return HIDDEN[name]
     raise AttributeError(f"module 'os' has no attribute {name!r}")
 
@@ -39,6 +39,7 @@ def without_folders(function):
             raise NotImplementedError("dir_fd unavailable on this platform")
         return function(*arguments, **options)
 
+    call.__module__, call.__qualname__ = "os", function.__name__  # for pickle
     return call
 
 

@@ -247,7 +247,9 @@ class Store:
     def _acquire(self) -> None:
         """Lock the output for the whole sweep."""
         path = Path(self._lock.lock_file)
-        if path.exists() and path.stat().st_size > 0:
+        # A soft lock, which filelock takes where there is no other, has its process in the file.
+        is_soft = getattr(self._lock, "pid", None) is not None
+        if not is_soft and path.exists() and path.stat().st_size > 0:
             raise UsageError(
                 "out",
                 "{path} is not the lock of a sweep",

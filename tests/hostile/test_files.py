@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from npu_sim.questions.preflight import check_line
 from npu_sim.sweeps.runner import run_sweep, sweep_to
 from tests.cli.runner import npu_sim as run_here
 
+resource = pytest.importorskip("resource", reason="needs limits and pipes of POSIX")
 ROOT = Path(__file__).parents[2]
 PROFILE = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
 SWEEP = ("rms_norm", {"rows": "1..50"})
