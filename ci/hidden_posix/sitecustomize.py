@@ -8,8 +8,9 @@ import multiprocessing.context
 import os
 import sys
 
-for module in ("fcntl", "grp", "pwd", "resource", "termios"):
-    sys.modules[module] = None  # importing it is an ImportError
+# Importing one of these is an ImportError; transformers itself needs ``resource`` on Linux.
+for module in ("fcntl", "grp", "pwd", "resource", "termios", "transformers"):
+    sys.modules[module] = None
 HIDDEN = {}
 for name in (
     *("fork", "forkpty", "register_at_fork", "sched_getaffinity", "mkfifo", "fchmod", "chown"),
