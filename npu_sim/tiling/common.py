@@ -302,13 +302,22 @@ def vendor_fields(record: Any, rules: Any = None) -> dict[str, int | float]:
     """
     fields: dict[str, int | float] = {}
     kind: Any = type(record)
-    for column in table(kind):
-        if column.field.switch and not getattr(rules, column.field.switch):
+    for names, read, is_fp32, switch in _vendor_readers(kind):
+        if switch and not getattr(rules, switch):
             continue
-        value = attrgetter(column.path)(record)
-        for name in column.field.vendor.split():
-            fields[name] = float(f"{value:.9g}") if column.kind is float else value
+        value = read(record)
+        for name in names:
+            fields[name] = float(f"{value:.9g}") if is_fp32 else value
     return fields
+
+
+@cache  # a first plan takes 5 % longer without
+def _vendor_readers(record: Any) -> tuple[tuple[list[str], Callable[[Any], Any], bool, str], ...]:
+    named = ((column, column.field) for column in table(record) if column.field.vendor)
+    return tuple(
+        (field.vendor.split(), attrgetter(column.path), column.kind is float, field.switch)
+        for column, field in named
+    )
 
 
 def fields_of(record: type, part: str = "") -> Run:

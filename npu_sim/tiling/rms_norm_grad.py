@@ -40,7 +40,6 @@ from npu_sim.tiling.common import (
     align_down,
     alignment,
     ceil_div,
-    chunk_range,
     element_bytes,
     nothing,
     raw_planner,
@@ -418,7 +417,8 @@ def accepts_row(row: Any, device: Device, rules: Any) -> bool:
 
 def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of rows of a core below ``block_dim``."""
-    return chunk_range(core, tiling.block_factor, tiling.rows)
+    start = core * tiling.block_factor
+    return start, min(start + tiling.block_factor, tiling.rows)
 
 
 def atomic_additions(tiling: Tiling) -> int:
