@@ -23,7 +23,9 @@ from npu_sim.status import UsageError, closest
 def caveats_of(package: str) -> tuple[Experiment, ...]:
     """Return the experiments of an operator, given the name of its package."""
     home = f"{package}.study"
-    return getattr(import_module(home), "CAVEATS", ()) if find_spec(home) is not None else ()
+    if not package or find_spec(home) is None:
+        return ()
+    return getattr(import_module(home), "CAVEATS", ())
 
 
 CAVEATS: tuple[Experiment, ...] = tuple(

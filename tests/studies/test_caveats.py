@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.studies.caveats import CAVEATS, find_caveat, statements_of
+from npu_sim.studies.caveats import CAVEATS, caveats_of, find_caveat, statements_of
 from tests.operators.test_recorded_calls import OPERATORS, RECORDED, product
 
 
 def numbers(name):
     return find_caveat(name).experiment()
+
+
+def test_an_operator_without_a_package_has_no_experiments():
+    assert caveats_of("") == ()
 
 
 def test_caveat_names_are_unique():
