@@ -65,7 +65,9 @@ class NpuSimCommand(_PlainHelp, TyperCommand):
         """Read what was typed; raise UsageError if one option has two values."""
         if not ctx.resilient_parsing:
             _, left, order = self.make_parser(ctx).parse_args(args=list(args))
-            typed: list[Any] = [one for one in order if one.param_type_name == "option"]
+            typed: list[Any] = [
+                parameter for parameter in order if parameter.param_type_name == "option"
+            ]
             for option in typed:
                 if not option.is_flag and not option.multiple and typed.count(option) > 1:
                     raise UsageError(
@@ -73,7 +75,9 @@ class NpuSimCommand(_PlainHelp, TyperCommand):
                         Text("{option} is given twice", option=" / ".join(option.opts)),
                         "leave one of the two out",
                     )
-            self._require_no_value([one for one in typed if one.is_flag], left, args)
+            self._require_no_value(
+                [parameter for parameter in typed if parameter.is_flag], left, args
+            )
         return super().parse_args(ctx, args)
 
     def _require_no_value(self, flags: list[Any], left: list[str], args: list[str]) -> None:
@@ -81,13 +85,13 @@ class NpuSimCommand(_PlainHelp, TyperCommand):
 
         ``left``: the typed values that belong to no option or argument.
         """
-        known = {name for one in self.params for name in one.opts}
+        known = {name for parameter in self.params for name in parameter.opts}
         for typed, value in pairwise(args):
             if value in left and any(typed in flag.opts for flag in flags):
-                one = typed.removesuffix("s")
+                singular = typed.removesuffix("s")  # --release for --releases
                 hint = Text("leave it out")
-                if one in known - {typed}:
-                    hint = Text("{option} {value}", option=one, value=value)
+                if singular in known - {typed}:
+                    hint = Text("{option} {value}", option=singular, value=value)
                 message = Text("{option} takes no value, got {value}", option=typed, value=value)
                 raise UsageError(typed.lstrip("-"), message, hint)
 

@@ -122,7 +122,11 @@ def flattened(handler: Handler) -> Handler:
 
     def run(*arguments: Any, **values: Any) -> None:
         taken = dict(zip((parameter.name for parameter in given), arguments, strict=False))
-        rest = {one.name: values.pop(one.name) for one in given if one.name in values}
+        rest = {
+            parameter.name: values.pop(parameter.name)
+            for parameter in given
+            if parameter.name in values
+        }
         handler(**taken, **rest, options=Options(made, values))
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

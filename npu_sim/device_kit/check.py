@@ -384,8 +384,8 @@ class JudgedCall:
         if not profile_file.is_file() or not planned.kernel:
             return True
         launches = read_device_profile(profile_file)
-        own = [launch for launch in launches if launch.kernel == planned.kernel]
-        if not own:
+        planned_kernel = [launch for launch in launches if launch.kernel == planned.kernel]
+        if not planned_kernel:
             kernels = ", ".join(dict.fromkeys(launch.kernel for launch in launches))
             findings.append(
                 Text(
@@ -395,7 +395,7 @@ class JudgedCall:
                 )
             )
             return False
-        launch = own[-1]
+        launch = planned_kernel[-1]
         fields |= {"cores": launch.block_dim, "us": launch.duration_us}
         if launch.block_dim not in (None, planned.block_dim):
             findings.append(

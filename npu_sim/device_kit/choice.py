@@ -263,12 +263,14 @@ def _telling(operator: Operator, profile: Profile, codes: Codes) -> Codes:
 
 def described(operator: Operator, values: Mapping[str, Value], profile: Profile) -> KitCall | None:
     """Return a call with its features; None for one that npu_sim or torch does not make."""
-    how, own = CALLS[operator.name], {axis.name: values[axis.name] for axis in operator.axes}
-    if 0 in [own.get(name) for name in how.values.values()]:  # indices below 0 do not exist
+    how, own_values = CALLS[operator.name], {axis.name: values[axis.name] for axis in operator.axes}
+    if 0 in [own_values.get(name) for name in how.values.values()]:  # indices below 0 do not exist
         return None
-    if any(own[name] != own[other] for name, other in how.equal.items()):
+    if any(own_values[name] != own_values[other] for name, other in how.equal.items()):
         return None
-    arguments = plan_arguments(operator, {**own, "deterministic": False, "limits": "documented"})
+    arguments = plan_arguments(
+        operator, {**own_values, "deterministic": False, "limits": "documented"}
+    )
     del arguments["deterministic"], arguments["limits"]
     features: set[Feature] = set()
     try:
@@ -279,12 +281,12 @@ def described(operator: Operator, values: Mapping[str, Value], profile: Profile)
             except AclnnError as error:
                 features.add((operator.name, "refused", str(int(error.status)), error.argument))
                 continue
-            features |= set(_features(operator, own, planned, mode))
+            features |= set(_features(operator, own_values, planned, mode))
         if how.forward and any(feature[1] == "path" for feature in features):
             _check_forward(how.forward, arguments, profile)
     except (UsageError, AclnnError):
         return None
-    return KitCall(operator, own, arguments, frozenset(features))
+    return KitCall(operator, own_values, arguments, frozenset(features))
 
 
 def _check_forward(

@@ -175,11 +175,11 @@ def _shares_parameter(module: Entry, other: Entry) -> bool:
     if other is module:
         return False
     return any(
-        (own.shape, own.dtype, own.statistics, own.checksum)
+        (parameter.shape, parameter.dtype, parameter.statistics, parameter.checksum)
         == (another.shape, another.dtype, another.statistics, another.checksum)
-        for own in module.parameters.values()
+        for parameter in module.parameters.values()
         for another in other.parameters.values()
-        if isinstance(own, StoredTensor) and isinstance(another, StoredTensor)
+        if isinstance(parameter, StoredTensor) and isinstance(another, StoredTensor)
     )
 
 

@@ -294,7 +294,10 @@ def _devices(calls: tuple[DescribedCall, DescribedCall]) -> str:
     first, second = (call.verification for call in calls)
     if first is None or second is None or "unreachable" in (first.status, second.status):
         return ""
-    targets = [(one.product, one.soc, one.release, one.deterministic) for one in (first, second)]
+    targets = [
+        (reading.product, reading.soc, reading.release, reading.deterministic)
+        for reading in (first, second)
+    ]
     if targets[0] == targets[1]:
         return ""
     return Text(
@@ -337,16 +340,20 @@ def _beyond(name: str, first: Any, second: Any, spread: float) -> str | None:
     unit = ROUNDING.get(first.dtype, 0.0)
     bounds = {"Max": 1.0, "Min": 1.0, "Norm": sqrt(first.size)}
     for statistic in bounds.keys() & first.statistics.keys() & second.statistics.keys():
-        one, other = first.statistics[statistic], second.statistics[statistic]
+        value, other = first.statistics[statistic], second.statistics[statistic]
         rounding = unit if statistic != "Norm" else max(unit, NORM_ROUNDING)
-        bound = spread * bounds[statistic] + 2 * rounding * max(abs(one), abs(other))
-        if one != other and not abs(one - other) <= bound and (one == one or other == other):
+        bound = spread * bounds[statistic] + 2 * rounding * max(abs(value), abs(other))
+        if (
+            value != other
+            and not abs(value - other) <= bound
+            and (value == value or other == other)
+        ):
             return Text(
                 "{statistic} of {output} is {one} against {other}; two orders are at most {bound} "
                 "apart",
                 statistic=statistic,
                 output=name,
-                one=f"{one:.6g}",
+                one=f"{value:.6g}",
                 other=f"{other:.6g}",
                 bound=f"{bound:.3g}",
             )

@@ -176,10 +176,10 @@ def _is_copy(name: str, outputs: Mapping[str, Any], earlier: Sequence[Difference
     found = [values for difference in earlier for values in difference.outputs.values()]
     return MODULE.fullmatch(name) is not None and all(
         any(
-            max(_recorded(own, copied), _recorded(other, source)) <= Comparison.SIMILAR
+            max(_recorded(value, copied), _recorded(other, source)) <= Comparison.SIMILAR
             for copied, source, _ in found
         )
-        for own, other, _ in outputs.values()
+        for value, other, _ in outputs.values()
     )
 
 
@@ -242,9 +242,9 @@ def _text(value: Any) -> str:
 
 def compare_tensors(first: StoredTensor, second: StoredTensor) -> Compared:
     """Compare two tensors by values, else by checksums, else by statistics."""
-    for one, other in ((first.dtype, second.dtype), (_shape(first), _shape(second))):
-        if one != other:
-            text: str = Text("{first} against {second}", first=one, second=other)
+    for fact, other in ((first.dtype, second.dtype), (_shape(first), _shape(second))):
+        if fact != other:
+            text: str = Text("{first} against {second}", first=fact, second=other)
             return Compared(Comparison.DIFFERENT, text)
     try:
         if (same := _same_values(first, second)) is not None:
@@ -289,12 +289,12 @@ def _statistics(first: StoredTensor, second: StoredTensor) -> str:
             Text(
                 "{statistic} {first} against {second}",
                 statistic=name,
-                first=f"{one:.6g}",
+                first=f"{value:.6g}",
                 second=f"{other:.6g}",
             )
             for name in numbers[0].keys() & numbers[1].keys()
-            if (one := numbers[0][name]) != (other := numbers[1][name])
-            and not (one != one and other != other)
+            if (value := numbers[0][name]) != (other := numbers[1][name])
+            and not (value != value and other != other)
         ],
         ", ",
     )

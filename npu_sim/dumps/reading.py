@@ -263,13 +263,17 @@ class _Pairs:
     @property
     def different_entries(self) -> set[str]:
         """Names of the entries whose outputs differ."""
-        found = [difference for one in self.comparisons for difference in one.differences]
-        return {name for one in found for name in (one.entry, one.counterpart)}
+        found = [
+            difference for comparison in self.comparisons for difference in comparison.differences
+        ]
+        return {name for difference in found for name in (difference.entry, difference.counterpart)}
 
     @property
     def tensors(self) -> Mapping[str, int]:
         """Number of output tensors by how they compare."""
-        counts = sum((Counter(one.tensors) for one in self.comparisons), Counter[Comparison]())
+        counts = sum(
+            (Counter(comparison.tensors) for comparison in self.comparisons), Counter[Comparison]()
+        )
         kinds = Comparison if self.pairs else ()
         return ReadOnlyDict({kind.name.lower(): counts[kind] for kind in kinds})
 
@@ -285,7 +289,7 @@ class _Pairs:
         """Yield what only one of the dumps has, and entries whose values were not compared."""
         reason = Text("it has no counterpart in the other dump")
         for dump in self.alone:
-            side = next(side for side in self.sides if any(dump is one for one in side.dumps))
+            side = next(side for side in self.sides if any(dump is listed for listed in side.dumps))
             yield EntryNote(folder=side.folder, place=dump.place, entry="", reason=reason)
         for pair, comparison in zip(self.pairs, self.comparisons, strict=True):
             for entry, note in comparison.notes.items():

@@ -471,7 +471,9 @@ def _lines(found: Diagnosis, planned: PlannedCall, reading: Reading) -> Iterator
     for finding in reading.values("cause")[:1]:
         yield "cause", Text("{cause}", cause=finding.value)
         said = (said for entry in OPERATORS for said in entry.refusals)
-        yield from (("meaning", one.meaning) for one in said if one.key == finding.form.key)
+        yield from (
+            ("meaning", refusal.meaning) for refusal in said if refusal.key == finding.form.key
+        )
     if found.argument:
         about_dtype = reading.values("argument")[0].form.about_dtype
         yield "argument", _argument_text(found.operator, found.argument, about_dtype)

@@ -70,10 +70,10 @@ def check_uncached(operator: Operator, arguments: Arguments, target: Target) -> 
     device, rules = target.profile.device, rules_of(operator, target.profile)
     specs = arguments.given(operator.tensor_names)
     call = Inspection(operator, arguments, target, specs, patterns.Sizes(), device, rules)
-    for one in operator.checks:
-        if isinstance(one, NothingToDo) and one.holds(call):
+    for listed in operator.checks:
+        if isinstance(listed, NothingToDo) and listed.holds(call):
             return call.case(empty=True)
-        one(call)
+        listed(call)
     case = call.case(empty=False)
     if case.tiling.status != SUCCESS:
         raise AclnnError(operator.planner_failure, *_failure_message(operator, case))
@@ -99,7 +99,7 @@ def _dtype_mask(operator: Operator, profile: Profile) -> int:
 
     The last axis varies fastest. 0 where no combination is refused, and none is looked up.
     """
-    dtype_checks = [one for one in operator.checks if isinstance(one, DtypeCheck)]
+    dtype_checks = [listed for listed in operator.checks if isinstance(listed, DtypeCheck)]
     if not dtype_checks:
         return 0
     mask = 0
@@ -113,7 +113,7 @@ def _dtype_mask(operator: Operator, profile: Profile) -> int:
         call = Inspection(
             operator, Arguments({}), Target(profile), specs, patterns.Sizes(), profile.device, None
         )
-        mask |= int(all(_passes(one, call) for one in dtype_checks)) << code
+        mask |= int(all(_passes(listed, call) for listed in dtype_checks)) << code
     return mask
 
 

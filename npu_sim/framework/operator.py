@@ -270,9 +270,9 @@ class Operator:
     def __new__(cls, *fields_in_order: Any, **fields_by_name: Any) -> Operator:
         """Name the fields that a declaration lacks; Python lists them as parameters."""
         required = [
-            one.name
-            for one in fields(cls)
-            if one.default is MISSING and one.default_factory is MISSING
+            member.name
+            for member in fields(cls)
+            if member.default is MISSING and member.default_factory is MISSING
         ]
         lacking = [name for name in required[len(fields_in_order) :] if name not in fields_by_name]
         if lacking:

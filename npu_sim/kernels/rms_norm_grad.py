@@ -128,8 +128,8 @@ def _lane_sum(row: Row, dgamma: Floats, scratch: Floats) -> np.float32:
         fourth = fourth + _products(row, target, column + 3 * ORDERED_LANES, False)
     keep_lanes(accumulators, first, second, third, fourth)
     for column in range(whole, dgamma.size):
-        one = product(row, target, column, False)
-        accumulators[column - whole] = accumulators[column - whole] + one
+        term = product(row, target, column, False)
+        accumulators[column - whole] = accumulators[column - whole] + term
     return add_lanes(accumulators)
 
 
@@ -159,8 +159,8 @@ def put_products(
             products, column, load_ordered(products, column) + lanes if accumulate else lanes
         )
     for column in range(whole, size):
-        one = product(row, target, column, gamma_last)
-        products[column] = products[column] + one if accumulate else one
+        term = product(row, target, column, gamma_last)
+        products[column] = products[column] + term if accumulate else term
 
 
 @device_function

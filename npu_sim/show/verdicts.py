@@ -137,7 +137,7 @@ def _reachable_sets(verdict: OutputVerdict) -> Iterator[tuple[str, str]]:
     if not examined:
         return
     ulp = max(map(verdict.width, examined))
-    counts = [one.values for one in examined]
+    counts = [element.values for element in examined]
     text = (
         "all orders lie within {ulp} ulp ({count} elements examined)"
         if not min(counts)

@@ -64,7 +64,11 @@ def statements() -> tuple[Statement, ...]:
 
 
 def _calls(package: str) -> Iterator[tuple[str, str, str]]:
-    """Yield code, argument and template of every call of ``caveat`` in the modules of a package."""
+    """Yield code, argument and template of every call of ``caveat`` in the modules of a package.
+
+    They are read from the sources, so that a caveat stands once, where a plan or run states it:
+    most are stated for rare calls only, which nobody could make to list them.
+    """
     for path in sorted(files(package).iterdir(), key=lambda path: path.name):
         if path.name.endswith(".py"):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -183,7 +183,7 @@ def as_32_bits(number: int) -> int:
 
 def is_broadcast(x: Shape, cos: Shape) -> bool:
     """Return whether each of the first three axes of cos is 1 or that of x."""
-    return all(own in (1, axis) for axis, own in zip(*axes_of(x, cos), strict=True))
+    return all(cos_axis in (1, axis) for axis, cos_axis in zip(*axes_of(x, cos), strict=True))
 
 
 def shape_refusal(x: Shape, cos: Shape, sin: Shape, mode: int) -> str:
@@ -281,10 +281,10 @@ def most_heads(p: Problem, device: Device) -> int:
 def path_of(p: Problem, heads: Heads, device: Device) -> int:
     """Return which axes an interleaved tile splits: `WHOLE`, `BATCHES` or `HEADS`."""
     table = heads.heads * align(p.dim, alignment(p.dtype))
-    room, one = device.ub_bytes - FP32_BYTES * table, table * work_bytes(p)
-    if room > 0 and heads.batches * one <= room:
+    room, batch_bytes = device.ub_bytes - FP32_BYTES * table, table * work_bytes(p)
+    if room > 0 and heads.batches * batch_bytes <= room:
         return WHOLE
-    return BATCHES if room > 0 and one <= room else HEADS
+    return BATCHES if room > 0 and batch_bytes <= room else HEADS
 
 
 def refusal(p: Problem, device: Device) -> int:
@@ -370,13 +370,19 @@ def interleaved_of(p: Problem, device: Device) -> Tiling:
     most, least = ceil_div(positions, cores), positions // cores
     path, work = path_of(p, Heads(batches, positions, heads), device), work_bytes(p)
     table = heads * padded
-    room, one = device.ub_bytes - FP32_BYTES * table, batches * table * work
+    room, position_bytes = device.ub_bytes - FP32_BYTES * table, batches * table * work
     of_front, of_tail, of_batches, of_heads = NO_PIECES, NO_PIECES, NO_PIECES, NO_PIECES
     if path == WHOLE:
-        of_front = (most, 1, 0) if most * one <= room else pieces_of(most, room // one)
-        size = least * one if p.dtype == FP32 else batches * table * (least * 6 + most * 12)
+        of_front = (
+            (most, 1, 0)
+            if most * position_bytes <= room
+            else pieces_of(most, room // position_bytes)
+        )
+        size = (
+            least * position_bytes if p.dtype == FP32 else batches * table * (least * 6 + most * 12)
+        )
         if least > 0:
-            of_tail = (least, 1, 0) if size <= room else pieces_of(least, room // one)
+            of_tail = (least, 1, 0) if size <= room else pieces_of(least, room // position_bytes)
     elif path == BATCHES:
         of_batches = pieces_of(batches, room // (table * work))
     else:
@@ -429,21 +435,21 @@ KERNELS = {
 
 def buffers(tiling: Tiling, dtype: int) -> dict[str, int]:
     """Return the bytes in the Unified Buffer of one core, in the order of allocation."""
-    size, half, own = element_bytes(dtype), tiling.half, tiling.interleaved
+    size, half, interleaved = element_bytes(dtype), tiling.half, tiling.interleaved
     if half.tiling_mode:
         queue, wide = 2 * size * half.tile_padded, FP32_BYTES * half.tile_padded
         queues = dict.fromkeys(("x", "y", "cos", "sin"), queue)
         if dtype == FP32:
             return queues
         return queues | dict.fromkeys(("x_fp32", "cos_fp32", "sin_fp32", "rotated_fp32"), wide)
-    padded = align(own.columns, alignment(dtype))
-    table = own.heads * padded
-    if own.head_number:
-        table = length = own.head_number * padded
-    elif own.batch_number:
-        length = own.batch_number * table
+    padded = align(interleaved.columns, alignment(dtype))
+    table = interleaved.heads * padded
+    if interleaved.head_number:
+        table = length = interleaved.head_number * padded
+    elif interleaved.batch_number:
+        length = interleaved.batch_number * table
     else:
-        length = own.batches * own.front_number * table
+        length = interleaved.batches * interleaved.front_number * table
     names = () if dtype == FP32 else ("x_fp32", "cos_fp32", "y_fp32")
     tensors = dict.fromkeys(("x", "cos_sin", "y"), size * length)
     return tensors | dict.fromkeys(names, FP32_BYTES * length) | {"table": FP32_BYTES * table}

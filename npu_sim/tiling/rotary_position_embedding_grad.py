@@ -415,13 +415,13 @@ def half_buffers(half: Half, dtype: int, has_x: bool) -> dict[str, int]:
     return found
 
 
-def interleaved_buffers(own: Interleaved, dtype: int, has_x: bool) -> dict[str, int]:
+def interleaved_buffers(fields: Interleaved, dtype: int, has_x: bool) -> dict[str, int]:
     """Return the buffers of interleave (page, "Interleave", "UB")."""
-    size, line = element_bytes(dtype), own.batches * own.heads * own.padded
-    most = own.head_number + own.group_number
+    size, line = element_bytes(dtype), fields.batches * fields.heads * fields.padded
+    most = fields.head_number + fields.group_number
     is_large = most > 0
-    length = most * own.padded if is_large else own.front_number * line
-    row = own.padded if is_large else own.front_number * own.padded
+    length = most * fields.padded if is_large else fields.front_number * line
+    row = fields.padded if is_large else fields.front_number * fields.padded
     sums, rows = 2 * size * row, 2 * FP32_BYTES * row
     found = dict.fromkeys(("dy", "x", "dx"), 2 * size * length)
     found["cos_sin"] = 2 * 2 * size * length
@@ -435,7 +435,7 @@ def interleaved_buffers(own: Interleaved, dtype: int, has_x: bool) -> dict[str, 
         if is_large:
             found["sum_fp32"] = FP32_BYTES * row
     found |= dict.fromkeys(names, wide)
-    return found | ({} if own.layout == 1 else {"reduced": wide})
+    return found | ({} if fields.layout == 1 else {"reduced": wide})
 
 
 RUNS = (

@@ -202,12 +202,12 @@ def tile_of(problem: Problem, device: Device, rules: Any, bytes_of: ColumnBytes)
     if not inference_takes(problem, device, rules):
         return NO_TILING
     two = align_down(device.ub_bytes // column_bytes(problem.dtype, bytes_of, 2), block)
-    one = align_down(device.ub_bytes // column_bytes(problem.dtype, bytes_of, 1), block)
+    single_length = align_down(device.ub_bytes // column_bytes(problem.dtype, bytes_of, 1), block)
     best, is_double = search(problem, cores, two, rules.checks_last_gap), 1
     if best.rows == 0:
         return NO_TILING
     if best.cores > 0 and ceil_div(best.tiles, best.cores) == 2:
-        single = search(problem, cores, one, rules.checks_last_gap)
+        single = search(problem, cores, single_length, rules.checks_last_gap)
         if single.tiles == single.cores >= best.cores:
             best, is_double = single, 0
     key = 0

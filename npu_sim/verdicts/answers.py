@@ -553,7 +553,7 @@ class Verification(Printed):
             "status": self.status,
             "outputs": {name: output.as_dict() for name, output in self.outputs.items()},
             "combinations": [combination.as_dict() for combination in self.combinations],
-            "against": {name: one.as_dict() for name, one in self.against.items()},
+            "against": {name: difference.as_dict() for name, difference in self.against.items()},
         }
 
 

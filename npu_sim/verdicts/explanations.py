@@ -172,8 +172,10 @@ def explained(
             continue
         if explanation is not None:
             found.setdefault(alternative.text, explanation)
-    whole = [one for one in found.values() if one.whole]
-    best = whole or sorted(found.values(), key=lambda one: one.impossible - one.explained)
+    whole = [explained for explained in found.values() if explained.whole]
+    best = whole or sorted(
+        found.values(), key=lambda explained: explained.impossible - explained.explained
+    )
     return tuple(best[:MOST_EXPLANATIONS])
 
 

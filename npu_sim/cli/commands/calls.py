@@ -296,8 +296,8 @@ def _rows(
 
     calibration = options.calibration and load_calibration(options.calibration)
     profiles, products, socs = [chosen], options.products, options.socs
-    for one, several in ((options.product, "products"), (options.soc, "socs")):
-        if one is not None and getattr(options, several) is not None:
+    for value, several in ((options.product, "products"), (options.soc, "socs")):
+        if value is not None and getattr(options, several) is not None:
             message = Text("{option} is given twice", option=f"--{several} / --{several[:-1]}")
             raise UsageError(several, message, "leave one of the two out")
     if products is not None or socs is not None:

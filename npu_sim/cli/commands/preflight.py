@@ -238,8 +238,8 @@ def record_command(options: Options, script: Script, arguments: ScriptArguments 
         raise UsageError("record", str(error)) from None
     from npu_sim.show.preflight import recording_view
 
-    own = ("--out", "--overwrite", "--json")
-    passed_on = [name for name in arguments or () if name.partition("=")[0] in own]
+    own_options = ("--out", "--overwrite", "--json")
+    passed_on = [name for name in arguments or () if name.partition("=")[0] in own_options]
     out = options.out
     file = out.absolute()  # the script may change the directory
     with contextlib.ExitStack() as watching:

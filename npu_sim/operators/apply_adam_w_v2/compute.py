@@ -116,8 +116,8 @@ def compute_step(run: "Run", scalars: "Scalars", is_950: bool, away: int) -> Non
         new = {name: array.reshape(-1) for name, array in results.items()}
         nothing = flat["grad"][:0]
         old_state, new_state = (
-            State(one["var"], one["m"], one["v"], one.get("max_grad_norm", nothing))
-            for one in (flat, new)
+            State(tensors["var"], tensors["m"], tensors["v"], tensors.get("max_grad_norm", nothing))
+            for tensors in (flat, new)
         )
         counts = apply_adam_w(old_state, flat["grad"], scalars, is_950, away, new_state)
         if is_cast:

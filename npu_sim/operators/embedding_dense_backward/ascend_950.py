@@ -350,8 +350,8 @@ def _kernel_parts(case: Case) -> tuple[WorkspacePart, ...]:
     """Return the workspace of the kernel by part."""
     row, sizes = case.row, {}
     if case.tiling.kernel == KERNEL_GRAD_V2:
-        own = case.tiling.v2.workspace_bytes - case.device.system_workspace_bytes
-        sizes["first and last sum of every core"] = own
+        kernel_bytes = case.tiling.v2.workspace_bytes - case.device.system_workspace_bytes
+        sizes["first and last sum of every core"] = kernel_bytes
     elif not v1.is_full_load(case.tiling.v1):
         sizes["counters"] = row.num_weights * index_bytes(row)
         sizes["fp32 copy of out"] = FP32_BYTES * row.num_weights * row.dim

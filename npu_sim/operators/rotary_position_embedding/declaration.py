@@ -117,11 +117,11 @@ def refused_status(call: Inspection) -> Status:
 def bind_axes(call: Inspection, first: str = "x") -> None:
     """Set the sizes from the shapes as the planner reads them, whatever their ranks."""
     shape, cos = call.specs[first].shape, call.specs["cos"].shape
-    axes, own = tiler.axes_of(shape, cos)
+    axes, cos_axes = tiler.axes_of(shape, cos)
     if prod(shape) == 0:
         axes = (0, 0, 0)
     names = ("x0", "x1", "x2", "cos0", "cos1", "cos2")
-    sizes = dict(zip(names, (*axes, *own), strict=True))
+    sizes = dict(zip(names, (*axes, *cos_axes), strict=True))
     mode = tiler.as_32_bits(int(call.arguments.mode))
     call.sizes = Sizes({**sizes, "dim": (*shape, 0)[len(shape) - 1] if shape else 0, "mode": mode})
 

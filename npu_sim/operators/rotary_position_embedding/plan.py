@@ -68,8 +68,8 @@ def interleaved_path(tiling: tiler.Tiling) -> int:
 
 def ranges_of(tiling: tiler.Tiling) -> list[Range]:
     """Return the rows of cos of every core."""
-    half, own = tiling.half, tiling.interleaved
-    lines = half.lines if half.tiling_mode else own.positions
+    half, interleaved = tiling.half, tiling.interleaved
+    lines = half.lines if half.tiling_mode else interleaved.positions
     cores = tiling.block_dim
     return [even_range(core, lines // cores, lines % cores) for core in range(cores)]
 
@@ -168,13 +168,13 @@ def backward_refused(case: Case) -> Iterator[Caveat]:
 
 def source_stride_wraps(case: Case) -> Iterator[Caveat]:
     """Yield the warning that a stride of copies does not fit 32 bits."""
-    row, own = case.row, case.tiling.interleaved
+    row, interleaved = case.row, case.tiling.interleaved
     path = interleaved_path(case.tiling)
     is_padded = case.tiling.tiling_key % 10 == 1
     if path == tiler.HEADS or (path == tiler.WHOLE and is_padded):
         return
-    held = own.front_number if path == tiler.WHOLE else 1
-    stride = (own.positions - held) * own.heads * row.dim * element_bytes(row.dtype)
+    held = interleaved.front_number if path == tiler.WHOLE else 1
+    stride = (interleaved.positions - held) * interleaved.heads * row.dim * element_bytes(row.dtype)
     if stride >= STRIDE_LIMIT:
         yield caveat(
             "source_stride_wraps",

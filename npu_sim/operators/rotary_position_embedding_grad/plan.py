@@ -32,9 +32,9 @@ OFFSETS = 2**32
 
 def ranges_of(tiling: tiler.Tiling) -> list[Range]:
     """Return the rows of cos of every core."""
-    half, own, cores = tiling.half, tiling.interleaved, tiling.block_dim
+    half, interleaved, cores = tiling.half, tiling.interleaved, tiling.block_dim
     if not half.cores:
-        positions = own.positions
+        positions = interleaved.positions
         return [even_range(core, positions // cores, positions % cores) for core in range(cores)]
     size, last = half.core // half.columns, half.last_core // half.columns
     ends = [core * size + (last if core == cores - 1 else size) for core in range(cores)]
@@ -48,10 +48,10 @@ def is_large(tiling: tiler.Tiling) -> bool:
 
 def path_of(tiling: tiler.Tiling) -> str:
     """Return the path of a plan."""
-    half, own = tiling.half, tiling.interleaved
+    half, interleaved = tiling.half, tiling.interleaved
     if half.cores:
         return Text("half, {layout}", layout=LAYOUTS[half.layout])
-    layout = ("BSND", "BNSD", "SBND")[own.layout]
+    layout = ("BSND", "BNSD", "SBND")[interleaved.layout]
     if is_large(tiling):
         return Text("interleave, {layout}, some heads of a position", layout=layout)
     return Text("interleave, {layout}, whole positions", layout=layout)
@@ -59,8 +59,8 @@ def path_of(tiling: tiler.Tiling) -> str:
 
 def sum_order(case: Case) -> str:
     """Return the order of the sums of dcos and dsin (page, "Kernel and order of the sums")."""
-    own = case.tiling.interleaved
-    if case.row.mode == INTERLEAVE and not is_large(case.tiling) and own.layout == 0:
+    interleaved = case.tiling.interleaved
+    if case.row.mode == INTERLEAVE and not is_large(case.tiling) and interleaved.layout == 0:
         return "one core adds the batches of every head, then the heads"
     return "one core adds all rows of dy that share a row of cos, the first axis slowest"
 
@@ -70,7 +70,7 @@ def describe(case: Case) -> Description:
     tiling, row = case.tiling, case.row
     sums = [output.output for output in case.outputs if output.output != "dx"]
     order = [OutputOrder(output=name, fixed=True, reason=sum_order(case)) for name in sums]
-    own = OutputOrder(output="dx", fixed=True, reason="every row belongs to one core")
+    dx_order = OutputOrder(output="dx", fixed=True, reason="every row belongs to one core")
     return vector_plan(
         case,
         path=path_of(tiling),
@@ -81,14 +81,14 @@ def describe(case: Case) -> Description:
         fields=tiler.fields_of_mode(tiling, case.rules),
         workspace=(SYSTEM,),
         conditions=lambda: [decision(case, ALIGNED, D=row.dim)] if tiling.half.cores else [],
-        order=(own, *order),
+        order=(dx_order, *order),
         caveats=caveats(case),
     )
 
 
 def caveats(case: Case) -> Iterator[Caveat]:
     """Yield the warnings of a plan (page, "Warnings a plan gives")."""
-    row, half, own = case.row, case.tiling.half, case.tiling.interleaved
+    row, half, interleaved = case.row, case.tiling.half, case.tiling.interleaved
     if case.rules.keeps_3d_flag and case.specs["dy"].rank == 3:
         yield caveat(
             "tnd_flag_stays_set",
@@ -110,7 +110,12 @@ def caveats(case: Case) -> Iterator[Caveat]:
             not_modelled="*",
         )
     elements = row.x0 * row.x1 * row.x2 * row.dim
-    if own.positions and not is_large(case.tiling) and own.layout < 2 and elements >= OFFSETS:
+    if (
+        interleaved.positions
+        and not is_large(case.tiling)
+        and interleaved.layout < 2
+        and elements >= OFFSETS
+    ):
         yield caveat(
             "element_offset_wraps",
             "dy",
@@ -130,14 +135,19 @@ def caveats(case: Case) -> Iterator[Caveat]:
 
 def of_sums(case: Case) -> Iterator[Caveat]:
     """Yield the warnings on dcos and dsin."""
-    own = case.tiling.interleaved
+    interleaved = case.tiling.interleaved
     if not case.row.has_x:
         yield caveat(
             "dcos_dsin_unwritten",
             "x",
             "without x the product leaves dcos and dsin unwritten: they hold whatever was there",
         )
-    elif own.positions and own.layout == 0 and own.batches > 1 and own.heads > 1:
+    elif (
+        interleaved.positions
+        and interleaved.layout == 0
+        and interleaved.batches > 1
+        and interleaved.heads > 1
+    ):
         yield caveat(
             "sum_order_differs",
             "x",

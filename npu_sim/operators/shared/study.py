@@ -168,7 +168,7 @@ class UnfusedCall(StudyCall):
         dtype = canonical_dtype(call.tensors["x"].dtype)
         yield "fused", dtype, call
         if dtype != "float32":
-            yield cls.parts, dtype, cls(*(getattr(call, one.name) for one in fields(call)))
+            yield cls.parts, dtype, cls(*(getattr(call, part.name) for part in fields(call)))
 
 
 def fused_differs(
@@ -179,7 +179,7 @@ def fused_differs(
 
     if dtype == "float32" or isinstance(call, UnfusedCall):
         return []
-    fused, unfused = (one.run().outputs["y"] for _, _, one in variants)
+    fused, unfused = (varied.run().outputs["y"] for _, _, varied in variants)
     distances = ulp_distance(fused, unfused, dtype)
     share = np.count_nonzero(distances) / max(distances.size, 1)
     note = Text(template, percent=f"{100 * share:.1f} %", dtype=dtype)

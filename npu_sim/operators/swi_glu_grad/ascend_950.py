@@ -134,7 +134,7 @@ def program(plan: Plan) -> Program:
                 Copy(x.itemsize * elements, elements, tensor_bytes=total)
                 for total in (x.nbytes, half)
             )
-            vector = tuple(replace(one, elements=elements) for one in INSTRUCTIONS)
+            vector = tuple(replace(instruction, elements=elements) for instruction in INSTRUCTIONS)
             return (vector_tile((a, grad, a), vector, (a, a), TILE),)
 
         return ranged(

@@ -149,7 +149,7 @@ def _factor(kernel: Kernel, tensor: torch.Tensor) -> Factor:
 
 
 def _product(kernel: Kernel) -> Product | None:
-    if len(kernel.tensors) != 2 or not all(one.dim() for one in kernel.tensors):
+    if len(kernel.tensors) != 2 or not all(operand.dim() for operand in kernel.tensors):
         return None
     if kernel.results[0].is_complex():
         _complex_product(kernel)
@@ -163,7 +163,7 @@ def _complex_product(kernel: Kernel) -> None:
     for x, turn in (kernel.tensors, kernel.tensors[::-1]):
         is_pairs = x._base is not None and not x._base.is_complex()
         if is_pairs and turn.is_complex() and x.shape == kernel.results[0].shape:
-            shapes = [(*one.shape[:-1], 2 * one.shape[-1]) for one in (x, turn, turn)]
+            shapes = [(*tensor.shape[:-1], 2 * tensor.shape[-1]) for tensor in (x, turn, turn)]
             _record(kernel, shapes, 1, frozenset())
             return
 

@@ -63,7 +63,7 @@ def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Silu]]:
     if kernel.name == "mul" and len(kernel.tensors) == 2:
         for tensor, other in (kernel.tensors, kernel.tensors[::-1]):
             known = kernel.flow.fact(TOPIC, tensor)
-            forms = {(tuple(one.shape), one.dtype) for one in (tensor, other)}
+            forms = {(tuple(factor.shape), factor.dtype) for factor in (tensor, other)}
             if isinstance(known, Silu) and forms == {(known.shape, known.dtype)} and known.shape:
                 _record(kernel, known)
                 break
