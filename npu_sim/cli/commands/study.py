@@ -151,11 +151,11 @@ def caveats_command(options: Options, name: Name = None) -> None:
     if caveat is None:
         _print_statements(name, options.json)
         return
-    numbers = caveat.experiment()
+    numbers, lines = caveat.experiment()
     if options.json:
         print_json("caveat", {**_data(caveat), "numbers": numbers})
         return
-    print_text(Text("{title} ({source})", caveat), "", *caveat.explain(numbers))
+    print_text(Text("{title} ({source})", caveat), "", *lines)
 
 
 def _print_statements(code: str, as_json: bool) -> None:

@@ -20,6 +20,7 @@ from npu_sim.operators.shared.study import (
     InDumps,
     Numbers,
     OpenRule,
+    Shown,
     StudyCall,
     Values,
     WrappedCall,
@@ -151,7 +152,7 @@ LATER = "ascend_950"
 USUAL_IGNORED = -100
 
 
-def _label_aliasing() -> Numbers:
+def _label_aliasing() -> Shown:
     classes, ignored = EXACT_LABELS + 8, EXACT_LABELS
     log_prob, labels = (
         np.full((3, classes), -17.0, np.float32),
@@ -164,22 +165,15 @@ def _label_aliasing() -> Numbers:
         "reduction": "sum",
         "ignore_index": ignored,
     }
-    return {
-        "ignore_index": ignored,
-        "labels": labels.tolist(),
-        "masked": [not row.any() for row in run(OPERATOR, **call).outputs["x_grad"]],
-    }
-
-
-def _explain_label_aliasing(numbers: Numbers) -> list[str]:
-    return [
+    masked = [not row.any() for row in run(OPERATOR, **call).outputs["x_grad"]]
+    return {"ignore_index": ignored, "labels": labels.tolist(), "masked": masked}, [
         Text(
             "ignore_index = {ignore_index}; labels: {labels}",
-            ignore_index=numbers["ignore_index"],
+            ignore_index=ignored,
             labels=joined(
                 (
-                    Text("{label} {value}", label=label, value="masked" if masked else "kept")
-                    for label, masked in zip(numbers["labels"], numbers["masked"], strict=True)
+                    Text("{label} {value}", label=label, value="masked" if is_masked else "kept")
+                    for label, is_masked in zip(labels.tolist(), masked, strict=True)
                 ),
                 ", ",
             ),
@@ -188,35 +182,27 @@ def _explain_label_aliasing(numbers: Numbers) -> list[str]:
     ]
 
 
-def _all_ignored() -> Numbers:
+def _all_ignored() -> Shown:
     call: dict[str, Any] = {
         "grad_loss": np.float32(1),
         "log_prob": np.full((4, 3), -1.0, np.float32),
         "target": np.full(4, 2),
         "ignore_index": 2,
     }
-    gradients = {
-        reduction: run(OPERATOR, reduction=reduction, **call).outputs["x_grad"]
-        for reduction in ("mean", "sum")
-    }
-    return {
-        reduction: "nan" if np.isnan(values).all() else float(np.abs(values).max())
-        for reduction, values in gradients.items()
-    }
-
-
-def _explain_all_ignored(numbers: Numbers) -> list[str]:
-    return [
+    numbers: Numbers = {}
+    for reduction in ("mean", "sum"):
+        values = run(OPERATOR, reduction=reduction, **call).outputs["x_grad"]
+        numbers[reduction] = "nan" if np.isnan(values).all() else float(np.abs(values).max())
+    return numbers, [
         Text(
             "every label ignored: mean gives {mean} everywhere (0 divided by a weight of 0), sum "
             "gives {sum}",
-            mean=numbers["mean"],
-            sum=numbers["sum"],
+            **numbers,
         )
     ]
 
 
-def _negative_ignore_index() -> Numbers:
+def _negative_ignore_index() -> Shown:
     call: dict[str, Any] = {
         "grad_loss": np.float32(1),
         "log_prob": np.full((2, 3), -1.0, np.float32),
@@ -229,23 +215,19 @@ def _negative_ignore_index() -> Numbers:
         status = 0
     except AclnnError as error:
         status = int(error.status)
-    return {
+    masked = not gradient[1].any()
+    numbers: Numbers = {
         "ignore_index": USUAL_IGNORED,
-        "masked_on_a2": not gradient[1].any(),
+        "masked_on_a2": masked,
         "product": LATER,
         "status": status,
     }
-
-
-def _explain_negative_ignore_index(numbers: Numbers) -> list[str]:
-    return [
+    return numbers, [
         Text(
             "a row with label {ignore_index} = ignore_index: {kept} on atlas_a2, {status} on "
             "{product}",
-            ignore_index=numbers["ignore_index"],
-            kept="masked" if numbers["masked_on_a2"] else "kept",
-            status=numbers["status"],
-            product=numbers["product"],
+            kept="masked" if masked else "kept",
+            **numbers,
         ),
         "a negative ignore_index masks nothing there: give ignored rows a label from 0 to C - 1 "
         "and set ignore_index to it; read in the public sources, not run on a device",
@@ -258,7 +240,6 @@ CAVEATS: tuple[Experiment, ...] = (
         "On Ascend 950 a negative ignoreIndex masks nothing",
         "public sources of summer 2026, CrossEntropyLossGrad, ignoreIndex",
         _negative_ignore_index,
-        _explain_negative_ignore_index,
         ("negative_ignore_index",),
     ),
     Experiment(
@@ -266,7 +247,6 @@ CAVEATS: tuple[Experiment, ...] = (
         "labels alias with ignoreIndex above 2^24",
         "CrossEntropyLossGrad, ignoreIndex",
         _label_aliasing,
-        _explain_label_aliasing,
         ("labels_alias", "labels_aliased", "labels_beyond_fp32"),
     ),
     Experiment(
@@ -274,7 +254,6 @@ CAVEATS: tuple[Experiment, ...] = (
         "mean over no label is nan",
         "CrossEntropyLossGrad, mean",
         _all_ignored,
-        _explain_all_ignored,
         ("all_labels_ignored",),
     ),
 )

@@ -34,6 +34,7 @@ from npu_sim.operators.shared.study import (
     OpenRule,
     Parts,
     Restore,
+    Shown,
     StudyCall,
     Tree,
     Values,
@@ -497,7 +498,7 @@ IN_DUMPS = InDumps(
 OPERATOR = "embedding_dense_backward"
 
 
-def _counter() -> Numbers:
+def _counter() -> Shown:
     flushes = {"1 row": 1, "10 rows (deterministic)": 10, "11 rows (default)": 11}
     counters = {}
     for name, rows in flushes.items():
@@ -509,12 +510,8 @@ def _counter() -> Numbers:
     ones, indices = np.ones((rows, 1), np.float32), np.zeros(rows, np.int32)
     call: dict[str, Any] = {"grad": ones, "indices": indices, "num_weights": 1}
     scaled = run(OPERATOR, scale_grad_by_freq=True, **call).outputs["grad_weight"]
-    return {"counters": counters, "rows": rows, "mean_of_ones": float(scaled[0, 0])}
-
-
-def _explain_counter(numbers: Numbers) -> list[str]:
-    mean, rows = f"{numbers['mean_of_ones']:.9g}", numbers["rows"]
-    return [
+    mean = float(scaled[0, 0])
+    return {"counters": counters, "rows": rows, "mean_of_ones": mean}, [
         *(
             Text(
                 "from {exact_integers} on, 100 flushes of {name}: the count is {true_count}, the "
@@ -523,41 +520,43 @@ def _explain_counter(numbers: Numbers) -> list[str]:
                 name=name,
                 **counter,
             )
-            for name, counter in numbers["counters"].items()
+            for name, counter in counters.items()
         ),
-        Text("the mean of {rows} ones comes out as {mean_of_ones}", rows=rows, mean_of_ones=mean),
+        Text(
+            "the mean of {rows} ones comes out as {mean_of_ones}",
+            rows=rows,
+            mean_of_ones=f"{mean:.9g}",
+        ),
     ]
 
 
-def _sort_trick() -> Numbers:
+def _sort_trick() -> Shown:
     values = np.array([SORTABLE_ROWS - 1, 5, SORTABLE_ROWS + 1, 1000, SORTABLE_ROWS], np.int64)
     as_floats = values.astype(np.int32).view(np.float32)
     both = zip(np.sort(values).tolist(), as_floats[np.argsort(values)], strict=True)
-    return {
+    sorts = [(a, b, bool(x < y)) for (a, x), (b, y) in pairwise(both)]
+    bits_of_inf = int(np.float32(np.inf).view(np.int32))
+    numbers: Numbers = {
         "first_unsortable": SORTABLE_ROWS + 1,
-        "comparisons": {f"{a} < {b}": bool(x < y) for (a, x), (b, y) in pairwise(both)},
-        "bits_of_inf": int(np.float32(np.inf).view(np.int32)),
+        "comparisons": {f"{a} < {b}": holds for a, b, holds in sorts},
+        "bits_of_inf": bits_of_inf,
     }
-
-
-def _explain_sort_trick(numbers: Numbers) -> list[str]:
-    def grouped(comparison: str) -> str:
-        return " < ".join(f"{int(number):,}" for number in comparison.split(" < "))
-
-    return [
+    return numbers, [
         *(
-            Text("as fp32 bits, {name}: {bits}", name=grouped(name), bits="yes" if holds else "no")
-            for name, holds in numbers["comparisons"].items()
+            Text(
+                "as fp32 bits, {name}: {bits}", name=f"{a:,} < {b:,}", bits="yes" if holds else "no"
+            )
+            for a, b, holds in sorts
         ),
         Text(
             "int32 indices are sorted as if their bits were fp32; {bits_of_inf} is +inf, and "
             "above it every pattern is nan",
-            **numbers,
+            bits_of_inf=bits_of_inf,
         ),
     ]
 
 
-def _path_switch() -> Numbers:
+def _path_switch() -> Shown:
     from npu_sim.kernels.elementwise import ulp_distance
 
     rows, dim = 600, 520
@@ -569,27 +568,24 @@ def _path_switch() -> Numbers:
     grad[200:400] = -grad[:200]
     grad = grad.astype(np.float16)
     first_native = -(-CAST_LIMIT_BYTES // (2 * dim)) - rows
-    weights = [first_native - 1, first_native]
+    small, large = weights = [first_native - 1, first_native]
     results = [run(OPERATOR, grad=grad, indices=indices, num_weights=count) for count in weights]
     a, b = (result.outputs["grad_weight"][:20] for result in results)
-    return {
+    paths = [result.plan.path for result in results]
+    numbers: Numbers = {
         "weights": weights,
-        "paths": [result.plan.path for result in results],
+        "paths": paths,
         "elements": a.size,
         "different": different(a, b),
         "max_ulp": int(ulp_distance(a, b, "float16").max()),
     }
-
-
-def _explain_path_switch(numbers: Numbers) -> list[str]:
-    small, large = numbers["weights"]
-    return [
+    return numbers, [
         Text(
             "num_weights {small}: {small_output}; num_weights {large}: {large_output}",
             small=small,
-            small_output=numbers["paths"][0],
+            small_output=paths[0],
             large=large,
-            large_output=numbers["paths"][1],
+            large_output=paths[1],
         ),
         Text(
             "one more row of weights takes gradient and output to 100 MiB: {different} of "
@@ -599,53 +595,45 @@ def _explain_path_switch(numbers: Numbers) -> list[str]:
     ]
 
 
-def _padding() -> Numbers:
+def _padding() -> Shown:
     grad, indices = np.ones((6, 2), np.float32), np.array([0, 1, 2, 1, 0, 3])
-    sums = {}
-    for padding in (-1, 1, 7):
-        result = run(OPERATOR, grad=grad, indices=indices, num_weights=4, padding_idx=padding)
-        sums[padding] = result.outputs["grad_weight"][:, 0].tolist()
-    return {"sums": sums}
-
-
-def _explain_padding(numbers: Numbers) -> list[str]:
     words = {
         -1: "negative: none",
         1: "row 1 gets no gradient",
         7: "beyond num_weights: matches nothing",
     }
-    return [
+    sums = {}
+    for padding in words:
+        result = run(OPERATOR, grad=grad, indices=indices, num_weights=4, padding_idx=padding)
+        sums[padding] = result.outputs["grad_weight"][:, 0].tolist()
+    return {"sums": sums}, [
         Text(
             "padding_idx {padding} ({words}): rows {sums}",
             padding=padding,
             words=words[padding],
-            sums=sums,
+            sums=rows,
         )
-        for padding, sums in numbers["sums"].items()
+        for padding, rows in sums.items()
     ]
 
 
-def _saturation() -> Numbers:
+def _saturation() -> Shown:
     grad, indices = np.array([[60000.0, -60000.0, np.nan]] * 2, np.float16), np.array([0, 0])
     results = {}
     for product in ("atlas_a2", "atlas_train"):
         result = run(OPERATOR, grad=grad, indices=indices, num_weights=1, product=product)
         results[product] = [float(value) for value in result.outputs["grad_weight"][0]]
-    return {"results": results}
-
-
-def _explain_saturation(numbers: Numbers) -> list[str]:
-    return [
+    return {"results": results}, [
         Text(
             "60000 + 60000, -60000 - 60000, nan + nan in fp16 on {product}: {values}",
             product=product,
             values=values,
         )
-        for product, values in numbers["results"].items()
+        for product, values in results.items()
     ]
 
 
-def _reciprocal() -> Numbers:
+def _reciprocal() -> Shown:
     from npu_sim.kernels.elementwise import ulp_distance
 
     counts = np.arange(1, 200)
@@ -656,15 +644,12 @@ def _reciprocal() -> Numbers:
     sums = run(OPERATOR, **call).outputs["grad_weight"]
     scaled = run(OPERATOR, scale_grad_by_freq=True, **call).outputs["grad_weight"]
     divided = sums / counts[:, None].astype(np.float32)
-    return {
+    numbers: Numbers = {
         "elements": scaled.size,
         "different": different(scaled, divided),
         "max_ulp": int(ulp_distance(scaled, divided, "float32").max()),
     }
-
-
-def _explain_reciprocal(numbers: Numbers) -> list[str]:
-    return [
+    return numbers, [
         Text(
             "{different} of {elements} elements differ from sum / count, by up to {max_ulp} ulp: "
             "the product multiplies by the rounded reciprocal",
@@ -673,7 +658,7 @@ def _explain_reciprocal(numbers: Numbers) -> list[str]:
     ]
 
 
-def _kernels_differ() -> Numbers:
+def _kernels_differ() -> Shown:
     rng = np.random.default_rng(0)
     grad = rng.standard_normal((4000, 64)).astype(np.float32)
     indices = rng.integers(0, 50, 4000, dtype=np.int32)
@@ -681,15 +666,12 @@ def _kernels_differ() -> Numbers:
     default = run(OPERATOR, **call).outputs["grad_weight"]
     fixed = run(OPERATOR, deterministic=True, **call).outputs["grad_weight"]
     fewer = run(OPERATOR, soc="Ascend910B4", **call).outputs["grad_weight"]
-    return {
+    numbers: Numbers = {
         "elements": default.size,
         "deterministic_differs": different(default, fixed),
         "forty_cores_differ": different(default, fewer),
     }
-
-
-def _explain_kernels_differ(numbers: Numbers) -> list[str]:
-    return [
+    return numbers, [
         Text(
             "default against deterministic: {deterministic_differs} of {elements} elements "
             "differ: other chunks",
@@ -709,29 +691,25 @@ SHARED_PAIRS = (63, 66)
 """The cores 63 and 64, or 66 and 67, have an index in common."""
 
 
-def _merge_test() -> Numbers:
-    counts = {}
+def _merge_test() -> Shown:
+    sums = {}
     for pair in SHARED_PAIRS:
         indices = np.repeat(np.arange(CORES, dtype=np.int32), CORE_ROWS)
         indices[(pair + 1) * CORE_ROWS] = pair
         ones = np.ones((indices.size, COLUMNS), np.float32)
         result = run(OPERATOR, soc=LATER_SOC, grad=ones, indices=indices, num_weights=CORES)
-        counts[pair] = float(result.outputs["grad_weight"][pair, 0])
-    return {"soc": LATER_SOC, "rows_of_the_index": CORE_ROWS + 1, "sums": counts}
-
-
-def _explain_merge_test(numbers: Numbers) -> list[str]:
-    return [
+        sums[pair] = float(result.outputs["grad_weight"][pair, 0])
+    return {"soc": LATER_SOC, "rows_of_the_index": CORE_ROWS + 1, "sums": sums}, [
         *(
             Text(
                 "only the cores {core} and {next_core} share an index, which has {rows} rows of "
                 "ones: its sum is {found}",
                 core=pair,
                 next_core=pair + 1,
-                rows=numbers["rows_of_the_index"],
+                rows=CORE_ROWS + 1,
                 found=f"{found:g}",
             )
-            for pair, found in numbers["sums"].items()
+            for pair, found in sums.items()
         ),
         "whether neighbouring cores share an index is tested for cores 0 to 64 only, and without "
         "one the sums of the cores are not added; read in the public sources, not run on a device",
@@ -744,7 +722,6 @@ CAVEATS: tuple[Experiment, ...] = (
         "On Ascend 950 with 72 cores EmbeddingDenseBackward may leave out the sums of other cores",
         "public sources of summer 2026, EmbeddingDenseGradV2, test before the merge",
         _merge_test,
-        _explain_merge_test,
         ("merge_test_sees_64_pairs",),
     ),
     Experiment(
@@ -752,7 +729,6 @@ CAVEATS: tuple[Experiment, ...] = (
         "fp32 counters are not exact beyond 2^24",
         "EmbeddingDenseBackward, scaleGradByFreq",
         _counter,
-        _explain_counter,
         ("counter_stops",),
     ),
     Experiment(
@@ -760,7 +736,6 @@ CAVEATS: tuple[Experiment, ...] = (
         "indices above 2,139,095,040 do not sort as fp32",
         "EmbeddingDenseBackward, INT32_INF",
         _sort_trick,
-        _explain_sort_trick,
         ("indices_above_sortable",),
     ),
     Experiment(
@@ -768,14 +743,12 @@ CAVEATS: tuple[Experiment, ...] = (
         "16-bit gradients change bits at 100 MiB",
         "EmbeddingDenseBackward, cast or native",
         _path_switch,
-        _explain_path_switch,
     ),
     Experiment(
         "padding",
         "what paddingIdx matches",
         "EmbeddingDenseBackward, paddingIdx",
         _padding,
-        _explain_padding,
         ("padding_matches_nothing",),
     ),
     Experiment(
@@ -783,20 +756,17 @@ CAVEATS: tuple[Experiment, ...] = (
         "saturation instead of inf and nan",
         "Atlas training and inference series",
         _saturation,
-        _explain_saturation,
     ),
     Experiment(
         "reciprocal",
         "scaling multiplies by a reciprocal",
         "EmbeddingDenseBackward, scaleGradByFreq",
         _reciprocal,
-        _explain_reciprocal,
     ),
     Experiment(
         "kernels-differ",
         "mode and core count change last bits",
         "determinism switch; SoCs",
         _kernels_differ,
-        _explain_kernels_differ,
     ),
 )

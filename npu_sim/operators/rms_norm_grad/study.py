@@ -15,8 +15,8 @@ from npu_sim.operators.shared.study import (
     Claim,
     Experiment,
     InDumps,
-    Numbers,
     Parts,
+    Shown,
     StudyCall,
     Values,
     WrappedCall,
@@ -224,7 +224,7 @@ OPERATOR = "rms_norm_grad"
 LATER = "ascend_950"
 
 
-def _wrap() -> Numbers:
+def _wrap() -> Shown:
     rows, sizes = 400, {}
     for columns in (1_300_000, 1_350_000):
         spec: dict[str, Any] = {
@@ -237,20 +237,16 @@ def _wrap() -> Numbers:
         total = rows * columns * 8 + rows * 4 + columns * 4
         facts = {"bytes": total, "bytes_32_bit": total % 2**32}
         sizes[columns] = {**facts, "need_chunk": tiling["need_chunk"]}
-    return {"rows": rows, "columns": sizes}
-
-
-def _explain_wrap(numbers: Numbers) -> list[str]:
-    return [
+    return {"rows": rows, "columns": sizes}, [
         *(
             Text(
                 "{rows} x {columns}: {bytes} bytes, {bytes_32_bit} in 32 bits: need_chunk "
                 "{need_chunk}",
-                rows=numbers["rows"],
+                rows=rows,
                 columns=columns,
                 **size,
             )
-            for columns, size in numbers["columns"].items()
+            for columns, size in sizes.items()
         ),
         "beyond 4 GiB a larger tensor is planned as a small one: the reduction of dgamma is not "
         "cut into chunks",
@@ -260,7 +256,7 @@ def _explain_wrap(numbers: Numbers) -> list[str]:
 LEFT_OUT_COLUMNS = (8192, 8193, 8194)
 
 
-def _last_column() -> Numbers:
+def _last_column() -> Shown:
     differing = {}
     for columns in LEFT_OUT_COLUMNS:
         ones = np.ones((1, columns), np.float32)
@@ -271,11 +267,7 @@ def _last_column() -> Numbers:
             run(OPERATOR, product=LATER, dy=dy, **call).outputs["dx"] for dy in (ones, changed)
         )
         differing[columns] = different(first[0, :-1], second[0, :-1])
-    return {"product": LATER, "different": differing}
-
-
-def _explain_last_column(numbers: Numbers) -> list[str]:
-    return [
+    return {"product": LATER, "different": differing}, [
         *(
             Text(
                 "{columns} columns: a larger dy in the last one changes {count} other elements of "
@@ -283,24 +275,24 @@ def _explain_last_column(numbers: Numbers) -> list[str]:
                 columns=columns,
                 count=count,
             )
-            for columns, count in numbers["different"].items()
+            for columns, count in differing.items()
         ),
         "with 2^k + 1 columns, from 8193 on, the mean of a row leaves out the last column; read in "
         "the public sources, not run on a device",
     ]
 
 
-def _no_rows() -> Numbers:
+def _no_rows() -> Shown:
     empty = np.ones((0, 4), np.float32)
     call: dict[str, Any] = {"dy": empty, "x": empty, "rstd": np.ones(0, np.float32)}
-    dgamma = run(OPERATOR, product=LATER, **call, gamma=np.ones(4, np.float32)).outputs["dgamma"]
-    return {"product": LATER, "dgamma": dgamma.tolist()}
-
-
-def _explain_no_rows(numbers: Numbers) -> list[str]:
-    product, values = numbers["product"], ", ".join(map(str, numbers["dgamma"]))
-    return [
-        Text("dgamma of 0 rows on {product}: {values}", product=product, values=values),
+    outputs = run(OPERATOR, product=LATER, **call, gamma=np.ones(4, np.float32)).outputs
+    dgamma = outputs["dgamma"].tolist()
+    return {"product": LATER, "dgamma": dgamma}, [
+        Text(
+            "dgamma of 0 rows on {product}: {values}",
+            product=LATER,
+            values=", ".join(map(str, dgamma)),
+        ),
         "a sum of no terms is 0, which the formula gives; read in the public sources, not run on a "
         "device",
     ]
@@ -312,7 +304,6 @@ CAVEATS: tuple[Experiment, ...] = (
         "On Ascend 950 the mean of RmsNormGrad may leave out the last column",
         "public sources of summer 2026, RmsNormGrad, rows of 2^k + 1 columns",
         _last_column,
-        _explain_last_column,
         ("last_column_left_out_of_mean",),
     ),
     Experiment(
@@ -320,7 +311,6 @@ CAVEATS: tuple[Experiment, ...] = (
         "On Ascend 950 dgamma of RmsNormGrad without rows is nan",
         "public sources of summer 2026, RmsNormGrad, tiling key 8000",
         _no_rows,
-        _explain_no_rows,
         ("dgamma_is_nan",),
     ),
     Experiment(
@@ -328,7 +318,6 @@ CAVEATS: tuple[Experiment, ...] = (
         "RmsNormGrad sizes its work in 32 bits",
         "RmsNormGrad, deterministic, beyond 4 GiB",
         _wrap,
-        _explain_wrap,
         ("total_size_wraps",),
     ),
 )

@@ -66,6 +66,7 @@ __all__ = [
     "OpenRule",
     "Parts",
     "Restore",
+    "Shown",
     "StudyCall",
     "Tree",
     "Values",
@@ -398,6 +399,8 @@ def any_order(
 
 
 Numbers = dict[str, Any]
+Shown = tuple[Numbers, list[str]]
+"""The numbers that show an effect, and their meaning as lines of text."""
 
 
 @dataclass(frozen=True)
@@ -411,9 +414,7 @@ class Experiment:
     source
         Product document.
     experiment
-        Function that returns the numbers that show the effect.
-    explain
-        Function that returns the meaning of the numbers as lines of text.
+        Function that returns the numbers that show the effect, and their meaning.
     codes
         Codes of the caveats of plans and runs whose effect it shows.
     """
@@ -421,8 +422,7 @@ class Experiment:
     name: str
     title: str
     source: str
-    experiment: Callable[[], Numbers]
-    explain: Callable[[Numbers], list[str]]
+    experiment: Callable[[], Shown]
     codes: tuple[str, ...] = ()
 
 

@@ -16,6 +16,7 @@ from npu_sim.operators.shared.study import (
     InDumps,
     Numbers,
     OpenRule,
+    Shown,
     StudyCall,
     UnfusedCall,
     Values,
@@ -113,18 +114,14 @@ IN_DUMPS = InDumps((FUNCTION,), _in_dump, contradictions=_contradictions)
 ELEMENTS = 1 << 16
 
 
-def _fused() -> Numbers:
+def _fused() -> Shown:
     values = np.random.default_rng(0).standard_normal((64, 2 * ELEMENTS // 64), np.float32)
-    numbers = {}
+    numbers: Numbers = {}
     for dtype in ("float16", "bfloat16"):
         call = study_call("swi_glu", {"x": values.astype(numpy_dtype(dtype))})
         _, distance, note = causes(call, dtype, np.empty(0))[0]
         numbers[dtype] = {"note": note, "largest_ulp": distance}
-    return numbers
-
-
-def _explain_fused(numbers: Numbers) -> list[str]:
-    return [
+    return numbers, [
         Text("{dtype}: {note}, by up to {largest_ulp} ulp", dtype=dtype, **found)
         for dtype, found in numbers.items()
     ]
@@ -136,6 +133,5 @@ CAVEATS = (
         "SwiGlu rounds once: training with it and inference with silu and a product disagree",
         "specification page swi_glu",
         _fused,
-        _explain_fused,
     ),
 )
