@@ -1,4 +1,5 @@
 from itertools import pairwise
+from math import prod
 
 import pytest
 from hypothesis import given, settings
@@ -148,14 +149,8 @@ def test_every_output_element_and_every_term_belongs_to_exactly_one_block(proble
         assert len(set(blocks)) == tiling.blocks
         extents = (problem.batch, tiling.m, tiling.n, tiling.reduction)
         for axis, extent in enumerate(extents):
-            assert_covers_once([block[2 * axis : 2 * axis + 2] for block in blocks], extent)
-        terms = sum(
-            (block.sample_stop - block.sample_start)
-            * (block.m_stop - block.m_start)
-            * (block.n_stop - block.n_start)
-            * (block.reduction_stop - block.reduction_start)
-            for block in blocks
-        )
+            assert_covers_once([block[axis] for block in blocks], extent)
+        terms = sum(prod(stop - start for start, stop in block) for block in blocks)
         assert terms == extents[0] * extents[1] * extents[2] * extents[3]
         c0 = 32 // problem.element_bytes
         expected_reduction = (
@@ -166,7 +161,7 @@ def test_every_output_element_and_every_term_belongs_to_exactly_one_block(proble
         assert tiling.reduction == expected_reduction
         # No block has nothing but alignment in it.
         if grad_weight:
-            assert all(block.reduction_start < output_time(problem) for block in blocks)
+            assert all(block.reduction[0] < output_time(problem) for block in blocks)
 
 
 @settings(max_examples=300)
@@ -193,7 +188,7 @@ def test_only_the_default_mode_splits_the_reduction(problem, device):
 @settings(max_examples=150)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 70), st.integers(1, 70))
 def test_the_split_over_cores_is_the_best_one(m_tiles, n_tiles, samples, cores):
-    split = model.split_output(m_tiles, n_tiles, samples, cores)
+    m_blocks, n_blocks = model.split_output(m_tiles, n_tiles, samples, cores)
 
     def rank(m_single, n_single):
         blocks = samples * -(-m_tiles // m_single) * -(-n_tiles // n_single)
@@ -207,7 +202,7 @@ def test_the_split_over_cores_is_the_best_one(m_tiles, n_tiles, samples, cores):
         for m_single in range(1, m_tiles + 1)
         for n_single in range(1, n_tiles + 1)
     )
-    chosen = rank(-(-m_tiles // split.m_blocks), -(-n_tiles // split.n_blocks))
+    chosen = rank(-(-m_tiles // m_blocks), -(-n_tiles // n_blocks))
     assert chosen == best
 
 

@@ -186,8 +186,12 @@ class _Executor:
 
     def transpose(self, source: LaunchTensor, output: LaunchTensor) -> LaunchTensor:
         """Append a Transpose, which has its own workspace."""
-        name = Text("Transpose to {name}", name=output.name)
-        part = _part(name, 1024, Evidence.MODEL, "published for an older release")
+        part = _part(
+            Text("Transpose to {name}", name=output.name),
+            1024,
+            Evidence.MODEL,
+            "published for an older release",
+        )
         return self.run("Transpose", (source,), output, part)
 
     def cast(self, source: LaunchTensor, name: str, dtype: str) -> LaunchTensor:
@@ -226,11 +230,10 @@ class _Executor:
 def launches_of(case: Case) -> tuple[Launch, ...]:
     """Return the launches of a call, in launch order (page ``workspace``, "ConvTbcBackward")."""
     executor = _Executor(case)
-    transposed = executor.transposed_operands()
     gradients = _products if case.tiling.route == ROUTE_MATMUL else _convolutions
-    results = gradients(executor, transposed)
-    for result, output in zip(results, ("grad_input", "grad_weight"), strict=True):
-        executor.transpose(result, case.tensor(output))
+    grad_input, grad_weight = gradients(executor, executor.transposed_operands())
+    executor.transpose(grad_input, case.tensor("grad_input"))
+    executor.transpose(grad_weight, case.tensor("grad_weight"))
     return tuple(executor.launches)
 
 
@@ -305,23 +308,33 @@ def _product(
     Operands are cast to the dtype that the product is computed in, also for a Mul of elements.
     """
     if converts_to_fp16(executor.case):
-        cast_names = (
-            Text("{name} as fp16 for {product}", name=operand.name, product=name)
-            for operand in operands
-        )
-        pairs = zip(operands, cast_names, strict=True)
         operands = tuple(
-            executor.cast(operand, cast_name, "float16") for operand, cast_name in pairs
+            executor.cast(
+                operand,
+                Text("{name} as fp16 for {product}", name=operand.name, product=name),
+                "float16",
+            )
+            for operand in operands
         )
     output = intermediate(name, shape, operands[0].dtype)
     if name in elementwise_gradients(executor.case):
         evidence = Evidence.MODEL if executor.compute == "bfloat16" else Evidence.EXACT
         executor.run("Mul", operands, output, evidence=evidence)
     else:
-        size_note = "not published; BatchMatMulV3: 20 MiB and more"
-        part = _part(Text("BatchMatMul of {name}", name=name), 0, Evidence.UNKNOWN, size_note)
-        note = "BatchMatMulV3 or an older BatchMatMul: closed host code decides"
-        executor.run("BatchMatMul", operands, output, part, evidence=Evidence.MODEL, note=note)
+        part = _part(
+            Text("BatchMatMul of {name}", name=name),
+            0,
+            Evidence.UNKNOWN,
+            "not published; BatchMatMulV3: 20 MiB and more",
+        )
+        executor.run(
+            "BatchMatMul",
+            operands,
+            output,
+            part,
+            evidence=Evidence.MODEL,
+            note="BatchMatMulV3 or an older BatchMatMul: closed host code decides",
+        )
     return executor.cast(output, Text("{name} in its dtype", name=name), executor.dtype)
 
 
@@ -340,8 +353,8 @@ def core_ranges(case: Case) -> dict[str, list[Range]]:
     if case.tiling.route == ROUTE_PLANNER:
         return ranges | _planner_ranges(case)
     weight = case.tiling.weight_model
-    firsts = [block_range(weight, core) for core in range(weight.block_dim)]
-    time = [(first.reduction_start, min(first.reduction_stop, case.row.To)) for first in firsts]
+    reductions = [block_range(weight, core).reduction for core in range(weight.block_dim)]
+    time = [(start, min(stop, case.row.To)) for start, stop in reductions]
     return ranges | _block_ranges(GRAD_WEIGHT_RANGES, weight) | {"gradWeight time": time}
 
 
@@ -351,9 +364,9 @@ def _block_ranges(names: tuple[str, str, str, str], tiling: CubeTiling) -> dict[
     firsts = [block_range(tiling, core) for core in cores]
     ranges = (
         [(0, ceil_div(tiling.blocks - core, tiling.block_dim)) for core in cores],
-        [(first.m_start, first.m_stop) for first in firsts],
-        [(first.n_start, first.n_stop) for first in firsts],
-        [(first.sample_start, first.sample_stop) for first in firsts],
+        [first.m for first in firsts],
+        [first.n for first in firsts],
+        [first.samples for first in firsts],
     )
     return dict(zip(names, ranges, strict=True))
 
@@ -419,8 +432,11 @@ def model_note(tiling: CubeTiling) -> str:
             time_blocks=tiling.time_blocks,
             single_reduction=tiling.single_reduction,
         )
-    split = Text("reduction split {parts} ways ({pieces})", parts=parts, pieces=pieces)
-    return Text("{blocks}; {split}", blocks=blocks_text(tiling), split=split)
+    return Text(
+        "{blocks}; {split}",
+        blocks=blocks_text(tiling),
+        split=Text("reduction split {parts} ways ({pieces})", parts=parts, pieces=pieces),
+    )
 
 
 def planner_note(case: Case) -> str:
@@ -515,14 +531,23 @@ def describe_empty(case: Case) -> Description:
 
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
-    route, launches = case.tiling.route, launches_of(case)
-    described = _matmul_description if route == ROUTE_MATMUL else _convolution_description
+    tiling, launches = case.tiling, launches_of(case)
+    if tiling.route == ROUTE_MATMUL:
+        description = Description(
+            path=_path(case),
+            kernel=product_kernels(case),
+            cores_note="how the products are spread over cores is not published",
+            tiling={"route": ROUTE_NAMES[ROUTE_MATMUL]},
+            evidence=Evidence.UNKNOWN,
+        )
+    else:
+        description = _convolution_description(case)
     return replace(
-        described(case),
-        block_dim=case.tiling.block_dim,
+        description,
+        block_dim=tiling.block_dim,
         path_reason=_reason(case),
         decisions=lambda: _decisions(case),
-        workspace=executor_workspace(launches, case.tiling.workspace_bytes),
+        workspace=executor_workspace(launches, tiling.workspace_bytes),
         launches=launches,
         order=lambda: _order(case),
         caveats=tuple(_caveats(case)),
@@ -542,25 +567,19 @@ def _reason(case: Case) -> str:
     if route == ROUTE_MATMUL:
         return Text("pad 0 and K = T = {k}: the output has length 1", k=case.row.K)
     if route == ROUTE_PLANNER:
-        white_listed = "a shape that the product computes deterministically in any mode"
-        return "deterministic computation is on" if case.deterministic else white_listed
+        return (
+            "deterministic computation is on"
+            if case.deterministic
+            else "a shape that the product computes deterministically in any mode"
+        )
     if route == ROUTE_GATE_FAILED:
         return "deterministic computation is on, but its planner does not take this shape"
-    shared, whole = "cores share gradWeight tiles", "one core for every gradWeight tile"
     return Text(
         "cubeMathType {cube_math_type}, {kind}",
         cube_math_type=case.row.cube_math_type,
-        kind=shared if is_split(case.tiling) else whole,
-    )
-
-
-def _matmul_description(case: Case) -> Description:
-    return Description(
-        path=_path(case),
-        kernel=product_kernels(case),
-        cores_note="how the products are spread over cores is not published",
-        tiling={"route": ROUTE_NAMES[case.tiling.route]},
-        evidence=Evidence.UNKNOWN,
+        kind="cores share gradWeight tiles"
+        if is_split(case.tiling)
+        else "one core for every gradWeight tile",
     )
 
 
@@ -695,8 +714,13 @@ def _decisions(case: Case) -> Iterator[Decision]:
             Text("{cores} cores add to every element atomically", cores=case.tiling.bias_cores),
             "one core adds every element",
         )
-        dtype, switch = case.specs["input"].dtype, case.deterministic
-        yield decision(case, shared, dtype=dtype, deterministic=switch, rows=row.B * row.To)
+        yield decision(
+            case,
+            shared,
+            dtype=case.specs["input"].dtype,
+            deterministic=case.deterministic,
+            rows=row.B * row.To,
+        )
 
 
 def _compute_decision(case: Case) -> Decision:
@@ -717,8 +741,9 @@ def _compute_decision(case: Case) -> Decision:
             )
         },
     )
-    values = {"dtype": dtype, "cubeMathType": chosen, "computed in": compute}
-    return decision(case, converted, **values)
+    return decision(
+        case, converted, **{"dtype": dtype, "cubeMathType": chosen, "computed in": compute}
+    )
 
 
 def _elementwise_decision(case: Case, gradient: str, axis: str) -> Decision:
@@ -761,8 +786,10 @@ def _weight_decisions(case: Case) -> Iterator[Decision]:
         deterministic=case.deterministic,
     )
     if case.deterministic and route in (ROUTE_PLANNER, ROUTE_GATE_FAILED):
-        smallest = gate_bytes(problem_of(row, case.rules))
-        sizes = {"smallest operands in L1": smallest, "L1": case.device.l1_bytes}
+        sizes = {
+            "smallest operands in L1": gate_bytes(problem_of(row, case.rules)),
+            "L1": case.device.l1_bytes,
+        }
         yield decision(case, GATE, pad=row.pad, K=row.K, **sizes)
     if _is_white_listed(case):
         names = ("T", "B", "Cin", "Cout", "K", "pad")
@@ -776,15 +803,22 @@ def _weight_decisions(case: Case) -> Iterator[Decision]:
             Text("{parts} cores add to every tile", parts=parts),
             "one core computes a whole tile",
         )
-        tiles = model.m_blocks * model.n_blocks
-        yield decision(case, split, tiles=tiles, cores=model.cores, B=row.B, To=row.To)
+        yield decision(
+            case,
+            split,
+            tiles=model.m_blocks * model.n_blocks,
+            cores=model.cores,
+            B=row.B,
+            To=row.To,
+        )
 
 
 def _gate_pads(row: Any, device: Device, rules: Any) -> Iterator[int]:
     """Yield the values of pad on both sides of pad < K with which the call can be planned."""
     problem = problem_of(row, rules)
-    pads = problem.taps - 1, problem.taps
-    return (pad for pad in pads if is_plannable(problem._replace(pad=pad)))
+    return (
+        pad for pad in (problem.taps - 1, problem.taps) if is_plannable(problem._replace(pad=pad))
+    )
 
 
 def _gate_times(row: Any, device: Device, rules: Any) -> Iterator[int]:
@@ -861,9 +895,12 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "planned by the model, one core for every tile",
             release=case.profile.release,
         )
-    unknown = case.rules.training_series_matrix == TRAINING_SERIES_UNKNOWN
-    on_training_series = case.profile.npu_arch == NPU_ARCH_ATLAS_TRAIN
-    if on_training_series and unknown and case.row.pad == 0 and case.row.K == case.row.T:
+    if (
+        case.profile.npu_arch == NPU_ARCH_ATLAS_TRAIN
+        and case.rules.training_series_matrix == TRAINING_SERIES_UNKNOWN
+        and case.row.pad == 0
+        and case.row.K == case.row.T
+    ):
         yield caveat(
             "matrix_shape_unknown",
             "weight",
@@ -890,13 +927,14 @@ def _precision_caveats(case: Case) -> Iterator[Caveat]:
             but=but,
         )
     if converts_to_fp16(case):
-        saturated, infinite = "values beyond 65504 become 65504", "values beyond 65504 become inf"
         yield caveat(
             "fp16_conversion",
             "cube_math_type",
             "operands and gradInput are rounded to fp16: 10 explicit mantissa bits, {range}, "
             "below 2^-24 they vanish; gradBias is summed from the original self",
-            range=saturated if case.profile.saturates else infinite,
+            range="values beyond 65504 become 65504"
+            if case.profile.saturates
+            else "values beyond 65504 become inf",
         )
     if case.profile.saturates:
         yield caveat(
@@ -909,8 +947,7 @@ def _precision_caveats(case: Case) -> Iterator[Caveat]:
 
 def _planner_caveats(case: Case) -> Iterator[Caveat]:
     """Warn where the published rule needs more memory than the chip has (page, "Known defects")."""
-    tiling, device = case.tiling.published, case.device
-    base = f"{tiling.base_m} x {tiling.base_n} x {tiling.base_k}"
+    tiling = case.tiling.published
     for name in ("l0a", "l0b", "l0c", "l1"):
         if getattr(tiling, f"exceeds_{name}"):
             yield caveat(
@@ -919,8 +956,8 @@ def _planner_caveats(case: Case) -> Iterator[Caveat]:
                 "hardware limit: the deterministic planner's base block {base} needs {needed} "
                 "bytes of {name}, there are {available}; the call may fail on the device (it fits "
                 "when not deterministic)",
-                base=base,
+                base=f"{tiling.base_m} x {tiling.base_n} x {tiling.base_k}",
                 needed=getattr(tiling, f"{name}_bytes"),
                 name=name.upper(),
-                available=getattr(device, f"{name}_bytes"),
+                available=getattr(case.device, f"{name}_bytes"),
             )

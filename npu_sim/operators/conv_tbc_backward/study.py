@@ -25,7 +25,6 @@ from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, widen_array
 from npu_sim.operators.conv_tbc_backward.compute import roundings, splits_of
 from npu_sim.operators.conv_tbc_backward.plan import CUBE_MATH_TYPES, compute_dtype
 from npu_sim.operators.shared.study import (
-    Claim,
     Experiment,
     Function,
     InDumps,
@@ -38,6 +37,7 @@ from npu_sim.operators.shared.study import (
     WrappedCall,
     any_order,
     formula_results,
+    no_claims,
     run,
 )
 
@@ -150,9 +150,8 @@ def _describe(by_core: list[list[tuple[int, int, int]]], place: int) -> str:
     )
 
 
-def claims(call: StudyCall) -> Iterator[Claim]:
-    """Yield nothing: without the order inside a cube block, no tree can be certified."""
-    return iter(())
+claims = no_claims
+"""Without the order inside a block of the cube unit, no tree can be certified."""
 
 
 def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
@@ -211,8 +210,9 @@ def variants(call: StudyCall) -> Iterator[tuple[str, str, StudyCall]]:
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
     """Return the terms of an output element in float64, by name."""
-    names = "grad_output", "input", "weight"
-    grad, x, weight = (call.tensors[name].astype(np.float64) for name in names)
+    grad, x, weight = (
+        call.tensors[name].astype(np.float64) for name in ("grad_output", "input", "weight")
+    )
     pad = call.arguments.pad
     if output == "grad_bias":
         rows = np.ndenumerate(grad[:, :, index[0]])

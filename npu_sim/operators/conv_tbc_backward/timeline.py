@@ -67,10 +67,17 @@ class Gradient:
     def __init__(self, plan: Plan, name: str) -> None:
         fields = plan.tiling[name]
         self.plan, self.name, self.fields = plan, name, fields
-        tensors = (TensorSpec.parse(plan.arguments[x]) for x in ("input", "grad_output", "weight"))
-        self.time, self.output_time, self.taps = (tensor.shape[0] for tensor in tensors)
-        values = (decision.values for decision in plan.decisions)
-        self.dtype = str(next(value["computed in"] for value in values if "computed in" in value))
+        self.time, self.output_time, self.taps = (
+            TensorSpec.parse(plan.arguments[tensor]).shape[0]
+            for tensor in ("input", "grad_output", "weight")
+        )
+        self.dtype = str(
+            next(
+                decision.values["computed in"]
+                for decision in plan.decisions
+                if "computed in" in decision.values
+            )
+        )
         self.size = itemsize(self.dtype)
         self.out_bytes = self.size if name == "gradInput" else ACCUMULATOR_BYTES
         self.is_published = "baseM" in fields  # the output is written after every sample
@@ -181,8 +188,11 @@ class Gradient:
     ) -> tuple[Node, ...]:
         """Return the base blocks of a part in L1: the first loads, the last may write out."""
         m, n, length = extents
-        sizes = zip(self.copied_bytes(*extents), loads, strict=True)
-        load = tuple(Copy(size, size // self.size) for size, loaded in sizes if loaded and size)
+        load = tuple(
+            Copy(size, size // self.size)
+            for size, loaded in zip(self.copied_bytes(*extents), loads, strict=True)
+            if loaded and size
+        )
         steps = ceil_div(length, self.base_k)
         last = length - (steps - 1) * self.base_k
         if steps == 1:
@@ -199,8 +209,10 @@ class Gradient:
             Copy(m * k * self.size, m * k, rate="l1_to_l0a_bytes_per_cycle"),
             Copy(n * k * self.size, n * k, rate="l1_to_l0b_bytes_per_cycle"),
         )
-        step = _description(self.name, loads=bool(load), writes=bool(out))
-        return Tile((load, to_l0, (Multiply(self.dtype, m, n, k),), out), step)
+        return Tile(
+            (load, to_l0, (Multiply(self.dtype, m, n, k),), out),
+            _description(self.name, loads=bool(load), writes=bool(out)),
+        )
 
 
 def _first_apart(

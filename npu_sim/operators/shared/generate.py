@@ -94,5 +94,8 @@ def with_data(operator: Operator, arguments: Mapping[str, Any], target: Target) 
         return values
     built = arguments_of(operator, values, infer=True)
     check(operator, built, target)
-    drawn = generate(operator.name, built, target.order.seed)
-    return {**values, **drawn, **{name: values[name] for name in values.keys() - shapes}}
+    return {
+        **values,
+        **generate(operator.name, built, target.order.seed),
+        **{name: values[name] for name in values.keys() - shapes},
+    }

@@ -79,6 +79,7 @@ __all__ = [
     "formula_results",
     "left_fold",
     "miscounted_calls",
+    "no_claims",
     "open_rule",
     "plan",
     "probe_terms",
@@ -116,11 +117,13 @@ class StudyCall:
     @cached_property
     def case(self) -> Case:
         """The checked call."""
-        deterministic = self.options.get("deterministic", False)
-        limits = self.options.get("limits", "documented")
-        return check(
-            self.operator, self.arguments, Target(self.profile, deterministic, self.order, limits)
+        target = Target(
+            self.profile,
+            self.options.get("deterministic", False),
+            self.order,
+            self.options.get("limits", "documented"),
         )
+        return check(self.operator, self.arguments, target)
 
     @property
     def order(self) -> Order:
@@ -235,11 +238,15 @@ def _nearest(terms: np.ndarray, difference: np.ndarray) -> np.ndarray:
 def study_call(operator: str, call: Mapping[str, Any]) -> StudyCall:
     """Return the :class:`StudyCall` of the keyword arguments of :func:`npu_sim.run`."""
     declared: Operator = load_operator(operator)
-    present = [name for name in declared.input_names if call.get(name) is not None]
-    arrays = {name: as_array(call[name]) for name in present}
+    arrays = {
+        name: as_array(call[name]) for name in declared.input_names if call.get(name) is not None
+    }
     tensors = own_copies(declared.addressing, arrays)
-    names = [attribute.name for attribute in declared.attributes]
-    attributes = {name: call[name] for name in names if name in call}
+    attributes = {
+        attribute.name: call[attribute.name]
+        for attribute in declared.attributes
+        if attribute.name in call
+    }
     known = (*declared.tensor_names, *attributes, "product", "soc", "release")
     options = {name: value for name, value in call.items() if name not in known}
     profile = load_profile(call.get("product"), call.get("soc"), call.get("release"))
@@ -305,8 +312,8 @@ def fold_in_arrival_order(
     from npu_sim.kernels.arrival_orders import arrival_of, seed_words
 
     cores = np.array([core for core, _ in contributions], np.int64)
-    values = np.zeros((cores.size, 1), np.float32)
-    places = arrival_of(order.code, seed_words(order.seed), key, cores, values, 0, 1)
+    zeros = np.zeros((cores.size, 1), np.float32)
+    places = arrival_of(order.code, seed_words(order.seed), key, cores, zeros, 0, 1)
     return left_fold([contributions[place][1] for place in places])
 
 

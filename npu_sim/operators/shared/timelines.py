@@ -61,8 +61,9 @@ class TokenSums:
         self.live = min(self.top_k, self.rows.shape[0] // self.tokens)
         """Rows of a token when dropped ones are spread evenly."""
         self.probs: tuple[str, ...] = ("probs",) if "probs" in plan.arguments else ()
-        specs = (TensorSpec.parse(plan.arguments[name]) for name in self.probs)
-        self.probs_bytes = sum(spec.itemsize for spec in specs)
+        self.probs_bytes = sum(
+            TensorSpec.parse(plan.arguments[name]).itemsize for name in self.probs
+        )
         self.entries = ("sorted_indices", *self.probs)
         self.row_name = "probs * row" if self.probs else "row"
         """A row with its weight, in texts."""
@@ -109,8 +110,11 @@ class BatchedSums(TokenSums):
 
     def program(self) -> Program:
         """Return the work of every core."""
-        phases = (self.phase(self.live),)
-        return Program(phases, assumptions=(self.dropped,), views=self.views("tokens", "token"))
+        return Program(
+            (self.phase(self.live),),
+            assumptions=(self.dropped,),
+            views=self.views("tokens", "token"),
+        )
 
     def phase(self, live: int) -> Phase:
         """Return the work of every core when ``live`` rows of each token are added."""
@@ -130,8 +134,13 @@ class BatchedSums(TokenSums):
 
     def _step(self, note: str, says: str, **tensors: tuple[str, ...]) -> Step:
         """Return the description of a tile of one token, given what it reads and writes."""
-        says = Text(says, where=TOKEN, row=self.row_name)
-        return Step(note, says, holds=self.entries, live=SUMMING, **tensors)
+        return Step(
+            note,
+            Text(says, where=TOKEN, row=self.row_name),
+            holds=self.entries,
+            live=SUMMING,
+            **tensors,
+        )
 
     def _entries(self, count: int) -> Node:
         """Return the tile that reads indices and probs of a batch and widens 16-bit probs."""
@@ -152,20 +161,23 @@ class BatchedSums(TokenSums):
         nodes: list[Node] = []
         if live:
             copied = (fp32.copy(columns),) if self.copies_first and not widen else ()
-            says = "{where}: sum = {row} of its first expert, in fp32"
-            step = self._step("first row", says, **source)
-            nodes.append(vector_tile(row, (*widen, *copied, *weigh), step=step))
+            first = self._step(
+                "first row", "{where}: sum = {row} of its first expert, in fp32", **source
+            )
+            nodes.append(vector_tile(row, (*widen, *copied, *weigh), step=first))
         elif self.copies_first:
-            step = self._step("no row", "{where}: all its rows were dropped, sum = 0")
-            nodes.append(vector_tile(vector=(fp32.fill(columns),), step=step))
+            none = self._step("no row", "{where}: all its rows were dropped, sum = 0")
+            nodes.append(vector_tile(vector=(fp32.fill(columns),), step=none))
         if live > 1:
-            says = "{where}: sum += {row} of expert {{expert}}, in fp32"
-            step = self._step("row", says, **source)
-            other = vector_tile(row, (*widen, *weigh, fp32.combine(columns)), step=step)
-            nodes.append(Loop((other,), live - 1, "expert", 1, 1))
-        says = "{where}: the sum is rounded once and copied out"
-        step = self._step("result", says, writes=(self.result,))
-        return (*nodes, vector_tile((), fp32.narrow(columns, size), self.sums_out(columns), step))
+            other = self._step(
+                "row", "{where}: sum += {row} of expert {{expert}}, in fp32", **source
+            )
+            tile = vector_tile(row, (*widen, *weigh, fp32.combine(columns)), step=other)
+            nodes.append(Loop((tile,), live - 1, "expert", 1, 1))
+        last = self._step(
+            "result", "{where}: the sum is rounded once and copied out", writes=(self.result,)
+        )
+        return (*nodes, vector_tile((), fp32.narrow(columns, size), self.sums_out(columns), last))
 
 
 class WeightedSums(BatchedSums):
@@ -178,8 +190,11 @@ class WeightedSums(BatchedSums):
         found = super().program()
         if not self.probs:
             return found
-        otherwise = (("every probs is 0", (self.phase(0),)),)
-        return replace(found, assumptions=(self.dropped, "no probs is 0"), otherwise=otherwise)
+        return replace(
+            found,
+            assumptions=(self.dropped, "no probs is 0"),
+            otherwise=(("every probs is 0", (self.phase(0),)),),
+        )
 
 
 RATES = {
@@ -197,8 +212,9 @@ RATES = {
 
 def placed(kind: str, elements: int, starts: Mapping[str, int], sources: Sequence[str]) -> Issue:
     """Return an instruction whose two sources are at the start of these buffers."""
-    places = (starts[name] for name in sources)
-    return full_repeats(kind, elements, *places, between=joined(sources, " and "))
+    return full_repeats(
+        kind, elements, *(starts[name] for name in sources), between=joined(sources, " and ")
+    )
 
 
 COMPARED_DTYPES = {"bfloat16"}
@@ -229,8 +245,10 @@ class NormalisedRows:
         self.dtype, self.gamma_bytes = spec.dtype, gamma.itemsize
         self.widens, self.widens_gamma = spec.itemsize != FP32_BYTES, gamma.itemsize != FP32_BYTES
         self.starts = starts_of((name, sizes.get(name, 0)) for name in buffers)
-        dtypes = {spec.dtype, gamma.dtype}
-        self.like_compared = dtypes == COMPARED_DTYPES and columns % VECTOR_LANES == 0
+        self.like_compared = {
+            spec.dtype,
+            gamma.dtype,
+        } == COMPARED_DTYPES and columns % VECTOR_LANES == 0
 
     def on(self, kind: str, elements: int, *buffers: str) -> Issue:
         """Return an instruction whose two sources are at the start of these buffers."""

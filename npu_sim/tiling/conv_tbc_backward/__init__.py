@@ -27,6 +27,7 @@ from npu_sim.tiling.common import (
     align,
     align_down,
     ceil_div,
+    chunk_range,
     nothing,
     vendor_fields,
 )
@@ -228,27 +229,20 @@ def choose_base(product: CubeProduct, device: Device) -> CubeBase:
     return base
 
 
-class OutputSplit(NamedTuple):
-    """Blocks along M and along N."""
-
-    m_blocks: int
-    n_blocks: int
-
-
 def next_split(tiles: int, blocks: int) -> int:
     """Return the next larger number of even blocks of ``tiles``; 0 when there is none."""
     tiles_per_block = ceil_div(tiles, blocks)
     return ceil_div(tiles, tiles_per_block - 1) if tiles_per_block > 1 else 0
 
 
-def split_output(m_tiles: int, n_tiles: int, samples: int, cores: int) -> OutputSplit:
-    """Return the split of M and N, in base blocks, with the fewest idle cores in the last round.
+def split_output(m_tiles: int, n_tiles: int, samples: int, cores: int) -> tuple[int, int]:
+    """Return the blocks along M and along N with the fewest idle cores in the last round.
 
     Maximises blocks / (ceil(blocks, cores) * cores), with ``samples`` separate outputs of M x N.
     Ties go to fewer blocks, then to the larger single-core block, then to the longer M. Blocks are
     even: a larger single size with as many blocks would only make the last one shorter.
     """
-    best = OutputSplit(1, 1)
+    best = (1, 1)
     best_blocks = samples
     best_rounds = ceil_div(samples, cores)
     best_area = m_tiles * n_tiles
@@ -266,7 +260,7 @@ def split_output(m_tiles: int, n_tiles: int, samples: int, cores: int) -> Output
             gain = best_idle * rounds - idle * best_rounds
             smaller = blocks < best_blocks or (blocks == best_blocks and area > best_area)
             if gain > 0 or (gain == 0 and smaller):
-                best = OutputSplit(m_blocks, n_blocks)
+                best = (m_blocks, n_blocks)
                 best_blocks, best_rounds, best_area = blocks, rounds, area
             n_blocks = next_split(n_tiles, n_blocks)
         m_blocks = next_split(m_tiles, m_blocks)
@@ -356,14 +350,10 @@ NO_MODEL: CubeTiling = nothing(CubeTiling)
 class BlockRange(NamedTuple):
     """Half-open ranges of one block; ``reduction`` is time, for gradInput taps x channels."""
 
-    sample_start: int
-    sample_stop: int
-    m_start: int
-    m_stop: int
-    n_start: int
-    n_stop: int
-    reduction_start: int
-    reduction_stop: int
+    samples: tuple[int, int]
+    m: tuple[int, int]
+    n: tuple[int, int]
+    reduction: tuple[int, int]
 
 
 def plan_grad_input(problem: ConvTbcProblem, device: Device) -> CubeTiling:
@@ -406,7 +396,7 @@ def plan_grad_weight(problem: ConvTbcProblem, device: Device, split_reduction: b
     single_samples = problem.batch
     single_time = product.reduction
     if split_reduction:
-        cores_per_block = device.cube_cores // (split.m_blocks * split.n_blocks)
+        cores_per_block = device.cube_cores // (split[0] * split[1])
         if cores_per_block > 1:
             single_samples = ceil_div(problem.batch, min(cores_per_block, problem.batch))
             cores_per_block //= ceil_div(problem.batch, single_samples)
@@ -421,20 +411,21 @@ def plan_grad_weight(problem: ConvTbcProblem, device: Device, split_reduction: b
 def complete_tiling(
     product: CubeProduct,
     base: CubeBase,
-    split: OutputSplit,
+    split: tuple[int, int],
     samples: int,
     single_samples: int,
     single_reduction: int,
     cores: int,
 ) -> CubeTiling:
     """Return the tiling of a base block and a split over cores."""
+    m_blocks, n_blocks = split
     # A core with a part of the time axis loads, and stores in L1, no more than that.
     base_k = min(base.k, align(single_reduction, product.channel_block))
     length = min(base.l1_length, align(single_reduction, base_k))
     slices = 0 if product.is_grad_weight else length // (product.taps * product.channel_block)
     sample_blocks = ceil_div(samples, single_samples)
     time_blocks = ceil_div(product.reduction, single_reduction)
-    blocks = split.m_blocks * split.n_blocks * sample_blocks * time_blocks
+    blocks = m_blocks * n_blocks * sample_blocks * time_blocks
     block_dim = min(blocks, cores)
     return CubeTiling(
         status=SUCCESS,
@@ -449,8 +440,8 @@ def complete_tiling(
         base_m=base.m,
         base_n=base.n,
         base_k=base_k,
-        single_m=base.m * ceil_div(ceil_div(product.m, base.m), split.m_blocks),
-        single_n=base.n * ceil_div(ceil_div(product.n, base.n), split.n_blocks),
+        single_m=base.m * ceil_div(ceil_div(product.m, base.m), m_blocks),
+        single_n=base.n * ceil_div(ceil_div(product.n, base.n), n_blocks),
         single_samples=single_samples,
         single_reduction=single_reduction,
         steps_l1=ceil_div(length, base_k),
@@ -464,8 +455,8 @@ def complete_tiling(
         l0b_bytes=L0_BUFFERS * base.n * base_k * product.element_bytes,
         l0c_bytes=base.l0c_buffers * ACCUMULATOR_BYTES * base.m * base.n,
         l1_bytes=base.l1_buffers * content_bytes(product, base.m, base.n, length),
-        m_blocks=split.m_blocks,
-        n_blocks=split.n_blocks,
+        m_blocks=m_blocks,
+        n_blocks=n_blocks,
         sample_blocks=sample_blocks,
         time_blocks=time_blocks,
         blocks=blocks,
@@ -486,19 +477,14 @@ def block_range(tiling: CubeTiling, block: int) -> BlockRange:
 
     Core ``block % block_dim`` computes the block (round robin), one after the other.
     """
-    n_index = block % tiling.n_blocks
-    m_index = block // tiling.n_blocks % tiling.m_blocks
-    time_index = block // (tiling.n_blocks * tiling.m_blocks) % tiling.time_blocks
-    sample_index = block // (tiling.n_blocks * tiling.m_blocks * tiling.time_blocks)
+    n_index, others = block % tiling.n_blocks, block // tiling.n_blocks
+    m_index, others = others % tiling.m_blocks, others // tiling.m_blocks
+    time_index, sample_index = others % tiling.time_blocks, others // tiling.time_blocks
     return BlockRange(
-        sample_index * tiling.single_samples,
-        min((sample_index + 1) * tiling.single_samples, tiling.samples),
-        m_index * tiling.single_m,
-        min((m_index + 1) * tiling.single_m, tiling.m),
-        n_index * tiling.single_n,
-        min((n_index + 1) * tiling.single_n, tiling.n),
-        time_index * tiling.single_reduction,
-        min((time_index + 1) * tiling.single_reduction, tiling.reduction),
+        samples=chunk_range(sample_index, tiling.single_samples, tiling.samples),
+        m=chunk_range(m_index, tiling.single_m, tiling.m),
+        n=chunk_range(n_index, tiling.single_n, tiling.n),
+        reduction=chunk_range(time_index, tiling.single_reduction, tiling.reduction),
     )
 
 

@@ -159,14 +159,12 @@ def gate_row_bytes(problem: ConvTbcProblem) -> int:
 def gate_bytes(problem: ConvTbcProblem) -> int:
     """Return the L1 bytes of the gate: 16 rows of self and their x (a1 + b1 of the page)."""
     steps_out = output_time(problem)
-    row_bytes = gate_row_bytes(problem)
-    self_bytes = CUBE_EDGE * row_bytes
     if steps_out >= CUBE_EDGE:
         x_rows = problem.time * (1 if steps_out % CUBE_EDGE == 0 else 2)
     else:
         samples = ceil_div(CUBE_EDGE, steps_out) + (1 if CUBE_EDGE % steps_out != 0 else 0)
         x_rows = align(samples * problem.time, CUBE_EDGE)
-    return self_bytes + x_rows * row_bytes
+    return (CUBE_EDGE + x_rows) * gate_row_bytes(problem)
 
 
 LONG_EDGE, SHORT_EDGE = 256, 128
@@ -278,19 +276,15 @@ def fits_l1(extents: Extents, block: BaseBlock) -> bool:
 
 def first_block(extents: Extents) -> BaseBlock:
     """Step 1: edges from the size of M, k from half of L0A and L0B."""
-    m = LONG_EDGE if extents.m > SHORT_EDGE else SHORT_EDGE
-    n = SHORT_EDGE if extents.m > SHORT_EDGE else LONG_EDGE
+    longest_m = LONG_EDGE if extents.m > SHORT_EDGE else SHORT_EDGE
+    longest_n = SHORT_EDGE if extents.m > SHORT_EDGE else LONG_EDGE
+    m = min(longest_m, align(extents.m, CUBE_EDGE))
+    n = min(longest_n, align(extents.n, CUBE_EDGE))
     k = extents.l0_bytes // 2 // LONG_EDGE // extents.problem.element_bytes
-    self_elements = k * m
-    x_tile_elements = k * n
-    m = min(m, align(extents.m, CUBE_EDGE))
-    n = min(n, align(extents.n, CUBE_EDGE))
     if extents.k_limit < k:
-        k = extents.k_limit
-    else:
-        k = min(whole_edges(self_elements // m), whole_edges(x_tile_elements // n), extents.k_limit)
-        k = whole_output_times(extents, k)
-    return BaseBlock(m, n, k, 1, 2, 1)
+        return BaseBlock(m, n, extents.k_limit, 1, 2, 1)
+    k = min(whole_edges(k * longest_m // m), whole_edges(k * longest_n // n), extents.k_limit)
+    return BaseBlock(m, n, whole_output_times(extents, k), 1, 2, 1)
 
 
 def whole_edges(value: int) -> int:
@@ -465,60 +459,56 @@ class DeterministicTiling(NamedTuple):
 NO_TILING: DeterministicTiling = nothing(DeterministicTiling)
 
 
-class SingleCore(NamedTuple):
-    """Output tile of a core, in elements, and the number of such tiles."""
-
-    m: int
-    n: int
-    tiles: int
-
-
-def single_core(extents: Extents, block: BaseBlock) -> SingleCore:
-    """Step 5: whole channel blocks with all their taps, at least one."""
+def single_columns(extents: Extents, block: BaseBlock) -> int:
+    """Step 5: the columns of a tile, whole channel blocks with all their taps, at least one."""
     channel_columns = extents.problem.taps * extents.channel_block
-    n = max(block.n // channel_columns, 1) * channel_columns
-    return SingleCore(block.m, n, ceil_div(extents.m, block.m) * ceil_div(extents.n, n))
+    return max(block.n // channel_columns, 1) * channel_columns
 
 
-def widened(extents: Extents, single: SingleCore, rows: int, cores: int) -> int:
+def output_tiles(extents: Extents, block: BaseBlock, single_n: int) -> int:
+    """Return the number of tiles of the output, of ``block.m`` rows and ``single_n`` columns."""
+    return ceil_div(extents.m, block.m) * ceil_div(extents.n, single_n)
+
+
+def widened(extents: Extents, single_n: int, rows: int, cores: int) -> int:
     """widen(x) of step 6: the n that leaves about ``cores`` tiles, never below the present one."""
     share = (
         ceil_div(extents.in_blocks, cores // gcd(rows, cores))
         * extents.problem.taps
         * extents.channel_block
     )
-    return max(min(share, extents.n), single.n)
+    return max(min(share, extents.n), single_n)
 
 
-def widen_single_n(extents: Extents, block: BaseBlock, single: SingleCore) -> SingleCore:
+def widen_single_n(extents: Extents, block: BaseBlock, single_n: int) -> int:
     """Step 6: widen n until the tiles, or the tiles times a split of the batch, fill the cores."""
-    cores = extents.device.cube_cores
-    if single.tiles % cores == 0 and single.n == extents.n:
-        return single
-    rows = ceil_div(extents.m, single.m)
-    n = widened(extents, single, rows, cores)
-    if rows * ceil_div(extents.n, n) % cores == 0:
-        return SingleCore(single.m, n, rows * ceil_div(extents.n, n))
+    cores, rows = extents.device.cube_cores, ceil_div(extents.m, block.m)
+    rest = output_tiles(extents, block, single_n) % cores
+    if rest == 0 and single_n == extents.n:
+        return single_n
+    n = widened(extents, single_n, rows, cores)
+    if output_tiles(extents, block, n) % cores == 0:
+        return n
     pieces = max(extents.k // block.k, extents.problem.batch)
-    if pieces <= 1 or single.tiles % cores + 2 >= cores:
-        return single
+    if pieces <= 1 or rest + 2 >= cores:
+        return single_n
     split = 2
     while split <= min(pieces, cores):
-        n = widened(extents, single, rows, cores // split)
-        rest = rows * ceil_div(extents.n, n) % cores
+        n = widened(extents, single_n, rows, cores // split)
+        rest = output_tiles(extents, block, n) % cores
         if rest * split == cores or rest + 2 >= cores:
-            return SingleCore(single.m, n, rows * ceil_div(extents.n, n))
+            return n
         split += 1
-    return single
+    return single_n
 
 
-def without_sliver(extents: Extents, block: BaseBlock, single: SingleCore) -> BaseBlock:
+def without_sliver(extents: Extents, block: BaseBlock, single_n: int) -> BaseBlock:
     """Step 7: another base block if the last one along n would be one or two edges wide.
 
     Its ``m`` is 0 if there is no sliver, or no better block that fits L1.
     """
     edges = block.n // CUBE_EDGE
-    sliver = align(single.n, CUBE_EDGE) // CUBE_EDGE % edges
+    sliver = align(single_n, CUBE_EDGE) // CUBE_EDGE % edges
     if sliver < 1 or sliver > 2 or 2 * sliver >= edges:
         return resized(block, 0, block.n, block.k)
     widest = max(edges, CUBE_EDGE)
@@ -558,28 +548,26 @@ def plan_grad_weight_deterministic(problem: ConvTbcProblem, device: Device) -> D
         return NO_TILING
     extents = extents_of(problem, device)
     block = choose_base_block(extents)
-    single = widen_single_n(extents, block, single_core(extents, block))
-    block = resized(block, block.m, min(block.n, align(single.n, CUBE_EDGE)), block.k)
-    other = without_sliver(extents, block, single)
+    single_n = widen_single_n(extents, block, single_columns(extents, block))
+    block = resized(block, block.m, min(block.n, align(single_n, CUBE_EDGE)), block.k)
+    other = without_sliver(extents, block, single_n)
     if other.m > 0:
         # The product repeats step 5 with the new block, even an equal one, and loses the widening
         # of step 6.
-        single = single_core(extents, other)
-        block = other
-    return filled(extents, block, single)
+        block, single_n = other, single_columns(extents, other)
+    return filled(extents, block, single_n)
 
 
-def filled(extents: Extents, block: BaseBlock, single: SingleCore) -> DeterministicTiling:
+def filled(extents: Extents, block: BaseBlock, single_n: int) -> DeterministicTiling:
     """Steps 8 to 11: the fields of the result."""
-    device = extents.device
-    cores, stream_k_cores = split_cores(
-        single.tiles, extents.problem.batch, extents.device.cube_cores
-    )
+    device, size = extents.device, extents.problem.element_bytes
+    tiles = output_tiles(extents, block, single_n)
+    cores, stream_k_cores = split_cores(tiles, extents.problem.batch, device.cube_cores)
     tile_bytes = ACCUMULATOR_BYTES * block.m * block.n
-    l0c_buffers = 2 if 2 * tile_bytes <= extents.device.l0c_bytes else 1
-    slot_bytes = ACCUMULATOR_BYTES * single.m * single.n * cores * min(stream_k_cores, 1)
-    l0a_bytes = L0_BUFFERS * block.m * block.k * extents.problem.element_bytes
-    l0b_bytes = L0_BUFFERS * block.n * block.k * extents.problem.element_bytes
+    l0c_buffers = 2 if 2 * tile_bytes <= device.l0c_bytes else 1
+    slot_bytes = ACCUMULATOR_BYTES * block.m * single_n * cores * min(stream_k_cores, 1)
+    l0a_bytes = L0_BUFFERS * block.m * block.k * size
+    l0b_bytes = L0_BUFFERS * block.n * block.k * size
     return DeterministicTiling(
         status=SUCCESS,
         tiling_key=4,
@@ -587,7 +575,7 @@ def filled(extents: Extents, block: BaseBlock, single: SingleCore) -> Determinis
         m=extents.m,
         n=extents.n,
         k=extents.k,
-        tiles=single.tiles,
+        tiles=tiles,
         base_m=block.m,
         base_n=block.n,
         base_k=block.k,
@@ -598,8 +586,8 @@ def filled(extents: Extents, block: BaseBlock, single: SingleCore) -> Determinis
         l1_buffers=block.buffers,
         iterate_order=int(extents.m > extents.n),
         x_l1_elements=x_elements(extents, block),
-        single_m=single.m,
-        single_n=single.n,
+        single_m=block.m,
+        single_n=single_n,
         single_k=extents.k,
         block_dim=cores,
         stream_k=min(stream_k_cores, 1),
