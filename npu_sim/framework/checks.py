@@ -385,10 +385,11 @@ class Dtypes(DtypeCheck):
 
 @dataclass(frozen=True, eq=False)
 class SameDtype(DtypeCheck):
-    """Tensors that are given have the dtype of another one: 161002."""
+    """Tensors that are given have the dtype of another one: 161002, or another status."""
 
     tensors: str
     like: str
+    status: Status = INVALID
 
     def __call__(self, call: Inspection) -> None:
         if self.like not in call.specs:  # an optional tensor that was left out
@@ -398,7 +399,7 @@ class SameDtype(DtypeCheck):
             spec = call.specs.get(name)
             if spec is not None and spec.dtype != expected:
                 raise AclnnError(
-                    INVALID,
+                    self.status,
                     name,
                     Text(
                         "{name} is {dtype}, {like} is {expected}: they must agree",

@@ -145,8 +145,7 @@ def row_buffers(problem: Problem, core_rows: int, cores: int) -> RowBuffers:
     """Return the buffers of a core that takes ``core_rows`` rows."""
     fp32_rows = align(4 * core_rows, BLOCK_BYTES)
     grad_loss = align(element_bytes(problem.dtype) * core_rows, BLOCK_BYTES)
-    by_row = problem.reduction == NONE
-    mean = problem.reduction == MEAN
+    by_row, mean = problem.reduction == NONE, problem.reduction == MEAN
     return RowBuffers(
         target=align(8 * core_rows, BLOCK_BYTES),
         target_cast=fp32_rows,
@@ -160,18 +159,12 @@ def row_buffers(problem: Problem, core_rows: int, cores: int) -> RowBuffers:
     )
 
 
-def row_buffer_bytes(buffers: RowBuffers) -> int:
-    """Return the sum of the row buffers."""
-    return sum(buffers)
-
-
 def column_budget(ub_bytes: int, used_bytes: int, dtype_code: int) -> int:
     """Return how many columns fit beside the row buffers, in unsigned 64-bit arithmetic.
 
     If the row buffers exceed the Unified Buffer, the product divides 2^64 minus the excess.
     """
-    free = ub_bytes - used_bytes
-    divisor = bytes_per_column(dtype_code)
+    free, divisor = ub_bytes - used_bytes, bytes_per_column(dtype_code)
     if free >= 0:
         return free // divisor
     if divisor == 8:
@@ -190,18 +183,17 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         return NO_TILING
     front_cores, tail_cores, front_rows, tail_rows = split_rows(problem.N, cores)
     buffers = row_buffers(problem, front_rows, cores)
-    used_bytes = row_buffer_bytes(buffers)
+    used_bytes = sum(buffers)
     budget = column_budget(device.ub_bytes, used_bytes, problem.dtype)
     align_columns = align_down(min(budget, problem.C), unit_columns(problem.dtype))
     column_loop, column_tail = 0, problem.C
     if align_columns > 0:
         column_loop, column_tail = problem.C // align_columns, problem.C % align_columns
-    tiling_key = KEYS[problem.dtype] + (1 if problem.weighted else 0)
     schedule_mode = rules.schedule_mode if problem.reduction == MEAN else -1
     return Tiling(
         status=SUCCESS,
         block_dim=front_cores + tail_cores,
-        tiling_key=tiling_key,
+        tiling_key=KEYS[problem.dtype] + (1 if problem.weighted else 0),
         schedule_mode=schedule_mode,
         workspace_bytes=device.system_workspace_bytes + core_sum_bytes(cores),
         reduction=problem.reduction,
@@ -240,11 +232,7 @@ def piece_bytes(tiling: Tiling, dtype_code: int) -> int:
 
 def used_bytes(tiling: Tiling, dtype_code: int) -> int:
     """Return the bytes of all buffers of a core."""
-    return (
-        row_buffer_bytes(tiling.buffers)
-        + 2 * piece_bytes(tiling, dtype_code)
-        + 4 * tiling.align_columns
-    )
+    return sum(tiling.buffers) + 2 * piece_bytes(tiling, dtype_code) + 4 * tiling.align_columns
 
 
 def fits(problem: Problem, device: Device, rules: Any) -> bool:
@@ -292,7 +280,8 @@ def leaves_room(problem: Problem, columns: int, device: Device, rules: Any) -> b
 def largest_rows(problem: Problem, device: Device, rules: Any, columns: int = ALL_BUFFERS) -> int:
     """Return the largest N whose buffers fit; with ``columns``, beside which these fit; or 0.
 
-    Bisects the rows of the fullest core: the buffers never shrink when these grow.
+    For 0 columns the row buffers alone fit; beyond, the product accepts any row. Bisects the rows
+    of the fullest core: the buffers never shrink when these grow.
     """
     low, high = 0, device.ub_bytes
     while low < high:
@@ -312,11 +301,6 @@ def largest_rows(problem: Problem, device: Device, rules: Any, columns: int = AL
 def _with_shape(problem: Problem, rows: int, columns: int) -> Problem:
     """Return the call with another shape; Numba cannot compile _replace."""
     return Problem(rows, columns, problem.dtype, problem.weighted, problem.reduction)
-
-
-def largest_rows_before_wrap(problem: Problem, device: Device, rules: Any) -> int:
-    """Return the largest N whose row buffers alone fit; beyond, the product accepts any row."""
-    return largest_rows(problem, device, rules, 0)
 
 
 def largest_short_row(problem: Problem, device: Device, rules: Any) -> int:

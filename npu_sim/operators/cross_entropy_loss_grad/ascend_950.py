@@ -23,7 +23,6 @@ from npu_sim.framework.vocabulary import (
     Condition,
     Decision,
     Description,
-    Inspection,
     Plan,
     Run,
     Tensor,
@@ -82,12 +81,11 @@ def describe(case: Case) -> Description:
     row, tiling = case.row, case.tiling
     path, per_core = _path(case)
     rows = tiler.row_buffers(tiling, case.specs["log_prob"].itemsize, bool(row.weighted))
-    labels = tiling.buffers._replace(smooth=0)
     return vector_plan(
         case,
         path=path,
         per_core=per_core,
-        buffers={**rows._asdict(), **labels._asdict()},
+        buffers={**rows._asdict(), **tiling.buffers._replace(smooth=0)._asdict()},
         ranges=row_ranges(case),
         fields=vendor_structure(tiling, case.arguments, case.rules),
         conditions=lambda: () if (tiler.schedule_of(tiling) == tiler.EMPTY) else _decisions(case),
@@ -124,19 +122,21 @@ def _path(case: Case) -> tuple[str, str]:
 
 
 def _workspace(tiling: tiler.Tiling) -> list[WorkspacePart]:
-    note = "16 MiB on every SoC; the sums of the cores lie at its start"
-    parts = [WorkspacePart(name="system", bytes=SYSTEM_WORKSPACE_BYTES, kind="system", note=note)]
-    kernel_bytes = tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES
-    if kernel_bytes:
-        parts.append(
-            WorkspacePart(
-                name="sums of the cores",
-                bytes=kernel_bytes,
-                kind="kernel",
-                note="the kernel uses none",
-            )
-        )
-    return parts
+    parts = (
+        WorkspacePart(
+            name="system",
+            bytes=SYSTEM_WORKSPACE_BYTES,
+            kind="system",
+            note="16 MiB on every SoC; the sums of the cores lie at its start",
+        ),
+        WorkspacePart(
+            name="sums of the cores",
+            bytes=tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES,
+            kind="kernel",
+            note="the kernel uses none",
+        ),
+    )
+    return [part for part in parts if part.bytes]
 
 
 def _caveats(case: Case) -> Iterator[Caveat]:
@@ -261,9 +261,8 @@ class Call:
     """The call of a plan, in sizes and tensors."""
 
     def __init__(self, plan: Plan) -> None:
-        names = ("log_prob", "target", "grad_loss")
         self.log_prob, self.target, self.loss = (
-            TensorSpec.parse(plan.arguments[name]) for name in names
+            TensorSpec.parse(plan.arguments[name]) for name in ("log_prob", "target", "grad_loss")
         )
         self.schedule = (plan.tiling_key or 0) % tiler.REDUCTION_STEP
         self.weighted = plan.arguments.get("weight") is not None
@@ -389,27 +388,6 @@ def _outside(call: StudyCall, codes: np.ndarray) -> np.ndarray:
     return counts
 
 
-def check_reduction(call: Inspection) -> None:
-    """Refuse an unknown reduction: 561002, by the planner."""
-    declaration.check_reduction(call, TILING_FAILURE)
-
-
-def check_loss_dtype(call: Inspection) -> None:
-    """Refuse a grad_loss of another dtype than log_prob: 561002, by the planner."""
-    found, expected = call.specs["grad_loss"].dtype, call.specs["log_prob"].dtype
-    if found != expected:
-        raise AclnnError(
-            TILING_FAILURE,
-            "grad_loss",
-            Text(
-                "grad_loss is {dtype}, log_prob is {expected}: they must agree",
-                dtype=found,
-                expected=expected,
-            ),
-            Text("grad_loss: {expected}", expected=expected),
-        )
-
-
 TARGET = Tensor(
     "target",
     "N",
@@ -439,11 +417,11 @@ FIELDS: dict[str, Any] = {
         checks.Formats(checks.ND),
         declaration.check_unsupported,
         checks.Attributes("ignore_index"),
-        check_reduction,
+        partial(declaration.check_reduction, status=TILING_FAILURE),
         checks.Ranks("log_prob", 2, 2, TILING_FAILURE),
         checks.Shapes("log_prob", TILING_FAILURE),
         checks.Shapes("target weight grad_loss out", TILING_FAILURE),
-        check_loss_dtype,
+        checks.SameDtype("grad_loss", "log_prob", TILING_FAILURE),
         checks.Holds(
             "ignore_index < C or C == 0", "ignore_index", declaration.label_message, INVALID
         ),

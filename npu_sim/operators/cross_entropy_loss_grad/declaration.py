@@ -4,6 +4,7 @@ Source: product document aclnnCrossEntropyLossGrad; specification page ``cross_e
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,12 +117,6 @@ def label_message(call: Inspection) -> tuple[str, str]:
     )
 
 
-def check_options(call: Inspection) -> None:
-    """Check the reduction and refuse options that the product does not support yet; 161002."""
-    check_reduction(call, INVALID)
-    check_unsupported(call)
-
-
 OPERATOR = Operator(
     name="cross_entropy_loss_grad",
     title="CrossEntropyLossGrad",
@@ -217,7 +212,8 @@ OPERATOR = Operator(
         checks.Dtypes("out", float_dtypes),
         checks.SameDtype("grad_loss out", "log_prob"),
         checks.Formats(checks.ND),
-        check_options,
+        partial(check_reduction, status=INVALID),
+        check_unsupported,
         checks.Attributes("ignore_index"),
         checks.Ranks("log_prob", 2, 2, TILING_FAILURE),
         checks.Shapes("log_prob", TILING_FAILURE),

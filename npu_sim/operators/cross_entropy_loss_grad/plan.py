@@ -110,9 +110,8 @@ def is_beyond_documented(case: Case) -> bool:
 
 def _is_legal(case: Case) -> bool:
     """Return whether the limits in force allow the rows and columns of the case."""
-    if case.limits == "documented" and is_beyond_documented(case):
-        return False
-    return tiler.fits(case.row, case.device, case.rules)
+    refused = case.limits == "documented" and is_beyond_documented(case)
+    return not refused and tiler.fits(case.row, case.device, case.rules)
 
 
 def _decisions(case: Case) -> Iterator[Decision]:
@@ -139,7 +138,7 @@ def _decisions(case: Case) -> Iterator[Decision]:
     values = {
         "C": columns,
         "Unified Buffer": case.device.ub_bytes,
-        "row buffers": tiler.row_buffer_bytes(tiling.buffers),
+        "row buffers": sum(tiling.buffers),
         "bytes of a column": tiler.bytes_per_column(case.row.dtype),
         "columns that fit": tiling.column_budget,
     }
@@ -273,8 +272,11 @@ def _largest_rows(case: Case) -> int:
 
 
 def _hint(case: Case, nearest: int, *more: str) -> str:
-    rows = f"N = {nearest}" if nearest else "none at this C"
-    legal = Text("nearest legal value: {rows}{column}", rows=rows, column=_column_text(case))
+    legal = Text(
+        "nearest legal value: {rows}{column}",
+        rows=f"N = {nearest}" if nearest else "none at this C",
+        column=_column_text(case),
+    )
     arithmetic = Text("arithmetic: {arithmetic}", arithmetic=_arithmetic(case))
     exceeded = Text(
         "exceeded: {breaks}",
@@ -283,7 +285,7 @@ def _hint(case: Case, nearest: int, *more: str) -> str:
             "they alone exceed the Unified Buffer, the product's unsigned arithmetic wraps "
             "around and accepts any row",
             largest_rows=_largest_rows(case),
-            before_wrap=tiler.largest_rows_before_wrap(case.row, case.device, case.rules),
+            before_wrap=tiler.largest_rows(case.row, case.device, case.rules, columns=0),
         ),
     )
     return joined((legal, *more, arithmetic, exceeded), "\n")
@@ -303,16 +305,19 @@ def _reason(case: Case) -> str:
     if tiling.wraps == 1:
         return Text(
             "the row buffers alone need {row_buffer_bytes} of {ub_bytes} bytes",
-            row_buffer_bytes=tiler.row_buffer_bytes(tiling.buffers),
+            row_buffer_bytes=sum(tiling.buffers),
             ub_bytes=ub_bytes,
         )
     if tiling.align_columns == 0 and tiling.column_budget < case.row.C:
-        fitting = Text(
-            "beside the row buffers fit {column_budget} columns, fewer than a block of {unit}",
-            column_budget=tiling.column_budget,
-            unit=tiler.unit_columns(case.row.dtype),
+        return Text(
+            "{fitting}, and a whole row has C = {c}",
+            fitting=Text(
+                "beside the row buffers fit {column_budget} columns, fewer than a block of {unit}",
+                column_budget=tiling.column_budget,
+                unit=tiler.unit_columns(case.row.dtype),
+            ),
+            c=case.row.C,
         )
-        return Text("{fitting}, and a whole row has C = {c}", fitting=fitting, c=case.row.C)
     return Text(
         "all buffers need {used_bytes} of {ub_bytes} bytes",
         used_bytes=sum(buffers(case).values()),
@@ -323,8 +328,7 @@ def _reason(case: Case) -> str:
 def _arithmetic(case: Case) -> str:
     """Return the sizes of the row buffers and the columns that fit into the rest."""
     tiling, device = case.tiling, case.device
-    used = tiler.row_buffer_bytes(tiling.buffers)
-    sizes = tiling.buffers._asdict().items()
+    used = sum(tiling.buffers)
     text = Text(
         "{cores}: {buffers} = {used} of {ub_bytes} bytes",
         cores=Text(
@@ -333,16 +337,21 @@ def _arithmetic(case: Case) -> str:
             vector_cores=device.vector_cores,
             front_rows=tiling.front_rows,
         ),
-        buffers=" + ".join(f"{name} {size}" for name, size in sizes if size),
+        buffers=" + ".join(
+            f"{name} {size}" for name, size in tiling.buffers._asdict().items() if size
+        ),
         used=used,
         ub_bytes=device.ub_bytes,
     )
     if tiling.wraps == 1:
         return text
-    rest = Text(
-        "{free_bytes} left // {bytes_per_column} = {column_budget} columns",
-        free_bytes=device.ub_bytes - used,
-        bytes_per_column=tiler.bytes_per_column(case.row.dtype),
-        column_budget=tiling.column_budget,
+    return Text(
+        "{text}, {rest}",
+        text=text,
+        rest=Text(
+            "{free_bytes} left // {bytes_per_column} = {column_budget} columns",
+            free_bytes=device.ub_bytes - used,
+            bytes_per_column=tiler.bytes_per_column(case.row.dtype),
+            column_budget=tiling.column_budget,
+        ),
     )
-    return Text("{text}, {rest}", text=text, rest=rest)

@@ -38,13 +38,13 @@ Labels = Callable[[int], tuple[tuple[Work, ...], tuple[Work, ...]]]
 def program(plan: Plan) -> Program:
     """Return the program of every core."""
     log_prob, mean = TensorSpec.parse(plan.arguments["log_prob"]), plan.tiling["reduction"] == MEAN
-    live = (*LABELS, "buf2", "buf3")
-    phases = (sum_of_weights(plan, _masks, MASK, live),) if mean else ()
+    phases = [_gradient(plan, log_prob, mean)]
+    if mean:
+        phases.insert(0, sum_of_weights(plan, _masks, MASK, (*LABELS, "buf2", "buf3")))
     not_counted = ["clearing the target's column"]
     if (plan.tiling_key or 0) % 10 == 1:
         not_counted.append("reading weights by label")
-    gradient = _gradient(plan, log_prob, mean)
-    return Program((*phases, gradient), tuple(not_counted), views=tensor_views(plan))
+    return Program(tuple(phases), tuple(not_counted), views=tensor_views(plan))
 
 
 def tensor_views(plan: Plan) -> tuple[View, ...]:
@@ -64,33 +64,44 @@ def tensor_views(plan: Plan) -> tuple[View, ...]:
 
 def _masks(rows: int) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
     """Return copies and instructions that read the labels of ``rows`` rows and build the mask."""
-    vector = (
+    return (Copy(itemsize("int64") * rows, rows),), (
         Instruction("cast_to_or_from_int64", "int64", rows),
         Instruction("cast_int32_float32", "int32", rows),
         Instruction("compare_compares_select", "float32", rows, times=2),
     )
-    return (Copy(itemsize("int64") * rows, rows),), vector
 
 
 def sum_of_weights(plan: Plan, labels: Labels, says: str, live: tuple[str, ...]) -> Phase:
     """Return the phase in which every core sums the weights of its rows into the workspace."""
-    summed = "{labels}; their weights are added up to one number, which goes to the workspace"
-    step = Step("labels", Text(summed, labels=says), ("target",), live=live)
+    step = Step(
+        "labels",
+        Text(
+            "{labels}; their weights are added up to one number, which goes to the workspace",
+            labels=says,
+        ),
+        ("target",),
+        live=live,
+    )
 
     def core_nodes(start: int, stop: int) -> tuple[Node, ...]:
         copy_in, vector = labels(stop - start)
         sums = (*vector, fp32.add_up(stop - start))
         return (vector_tile(copy_in, sums, (Copy(fp32.BYTES, 1),), step),)
 
-    cores = {core: core_nodes(*rows) for core, rows in rows_of_cores(plan).items()}
-    return vector_phase("sum", cores)
+    return vector_phase(
+        "sum", {core: core_nodes(*rows) for core, rows in rows_of_cores(plan).items()}
+    )
 
 
 def divisor(plan: Plan, live: tuple[str, ...]) -> Tile:
     """Return the tile in which a core adds up the sums of all cores."""
-    says = "S = sum of the numbers that all cores have left in the workspace"
-    copies = (Copy(fp32.BYTES, 1, times=plan.block_dim),)
-    return vector_tile(copies, (fp32.add_up(plan.block_dim),), step=Step("sum", says, live=live))
+    return vector_tile(
+        (Copy(fp32.BYTES, 1, times=plan.block_dim),),
+        (fp32.add_up(plan.block_dim),),
+        step=Step(
+            "sum", "S = sum of the numbers that all cores have left in the workspace", live=live
+        ),
+    )
 
 
 def _gradient(plan: Plan, log_prob: TensorSpec, mean: bool) -> Phase:
@@ -106,32 +117,38 @@ def _gradient(plan: Plan, log_prob: TensorSpec, mean: bool) -> Phase:
         plan.tiling["colLoopNumTail"],
         lambda columns: _piece(columns, log_prob, factors),
     )
-    live = (*LABELS, "grad_loss", "grad_loss_fp32")
+    masks = Step("labels", MASK, ("target",), live=(*LABELS, "grad_loss", "grad_loss_fp32"))
 
     def core_nodes(start: int, stop: int) -> tuple[Node, ...]:
-        if mean:
-            head = divisor(plan, ("buf2", "buf3", *ROW_LABELS))
-        else:
-            head = vector_tile(
-                *_masks(stop - start), step=Step("labels", MASK, ("target",), live=live)
-            )
+        head = (
+            divisor(plan, ("buf2", "buf3", *ROW_LABELS))
+            if mean
+            else vector_tile(*_masks(stop - start), step=masks)
+        )
         return (head, *ranged("rows", start, stop, 1, lambda _: piece))
 
-    cores = {core: core_nodes(*rows) for core, rows in rows_of_cores(plan).items()}
-    return vector_phase("gradient", cores)
+    return vector_phase(
+        "gradient", {core: core_nodes(*rows) for core, rows in rows_of_cores(plan).items()}
+    )
 
 
 def _piece(columns: int, log_prob: TensorSpec, factors: str) -> tuple[Node, ...]:
     """Return the tiles of a piece of a row, whose buffer is free after widening or exp."""
     copy = (Copy(log_prob.itemsize * columns, columns, tensor_bytes=log_prob.nbytes),)
     exp, scale = fp32.exp_root_or_quotient(columns), fp32.combine_scalar(columns)
-    says = Text(
-        "{row}: out = exp(log_prob) * factor, with factor = {factors}; in the label's "
-        "column factor is taken off",
-        row=ROW,
-        factors=factors,
+    result = Step(
+        "scale",
+        Text(
+            "{row}: out = exp(log_prob) * factor, with factor = {factors}; in the label's "
+            "column factor is taken off",
+            row=ROW,
+            factors=factors,
+        ),
+        (),
+        ("out",),
+        ("log_prob", "grad_loss"),
+        LIVE,
     )
-    result = Step("scale", says, (), ("out",), ("log_prob", "grad_loss"), LIVE)
     if log_prob.itemsize == fp32.BYTES:
         return vector_tile(
             copy,

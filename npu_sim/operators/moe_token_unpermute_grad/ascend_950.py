@@ -18,7 +18,6 @@ from npu_sim.framework.vocabulary import (
     SYSTEM_WORKSPACE_BYTES,
     TILING_FAILURE,
     VECTOR_LANES,
-    AclnnError,
     Assumed,
     Case,
     Caveat,
@@ -103,13 +102,15 @@ SUMMED_WHOLE = Condition(
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     row, tiling = case.row, case.tiling
-    condition, probs = COPIED_WHOLE, "without probs"
-    if row.has_probs:
-        condition, probs = SUMMED_WHOLE, "with probs"
+    condition = SUMMED_WHOLE if row.has_probs else COPIED_WHOLE
     return vector_plan(
         case,
         path=PATHS[tiling.tiling_key],
-        path_reason=Text("{probs}, {hidden} columns", probs=probs, hidden=row.hidden),
+        path_reason=Text(
+            "{probs}, {hidden} columns",
+            probs="with probs" if row.has_probs else "without probs",
+            hidden=row.hidden,
+        ),
         per_core=_per_core(tiling),
         buffers=tiler.buffers(tiling, element_bytes(row.dtype))._asdict(),
         ranges=[tiler.core_range(tiling, core) for core in range(tiling.block_dim)],
@@ -132,11 +133,6 @@ def _per_core(tiling: tiler.Tiling) -> str:
     return "one row at a time"
 
 
-def _sums_differ(hidden: int) -> bool:
-    """Return whether sums can have other last bits than on A2 and A3."""
-    return hidden >= SPLIT_ON_A2 or width_of(hidden) not in (0, largest_power(hidden))
-
-
 def _caveats(case: Case) -> Iterator[Caveat]:
     """Yield the warnings of a plan (page, "Warnings")."""
     row, tiling, size = case.row, case.tiling, element_bytes(case.row.dtype)
@@ -148,7 +144,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "Read in the public sources; not run on a device",
         )
         return
-    if _sums_differ(row.hidden):
+    if row.hidden >= SPLIT_ON_A2 or width_of(row.hidden) not in (0, largest_power(row.hidden)):
         yield caveat(
             "sum_differs_between_products",
             "probs_grad",
@@ -183,8 +179,8 @@ def _zeros_beyond(case: Case) -> int:
     if tiling.tiling_key != tiler.KEY_WHOLE or hidden <= VECTOR_LANES:
         return 0
     used = tiler.used_bytes(case.row, tiling, case.device, case.rules)
-    begin = used - tiler.register_sum_bytes(hidden)
-    return begin + FP32_BYTES * ceil_div(hidden, VECTOR_LANES) - case.device.ub_bytes
+    stored = FP32_BYTES * ceil_div(hidden, VECTOR_LANES)
+    return used - tiler.register_sum_bytes(hidden) + stored - case.device.ub_bytes
 
 
 def compute(run: Run) -> None:
@@ -245,9 +241,11 @@ def program(plan: Plan) -> Program:
     call = Gradients(plan)
     body = _sums if call.probs else _copies
     cores = ranged_cores(plan, "rows", call.top_k, lambda count: body(call, count))
-    phase = vector_phase("rows", cores, in_buffers=2, out_buffers=2)
-    dropped = dropped_tokens(call.top_k, call.top_k)
-    return Program((phase,), assumptions=(dropped,), views=_views(call))
+    return Program(
+        (vector_phase("rows", cores, in_buffers=2, out_buffers=2),),
+        assumptions=(dropped_tokens(call.top_k, call.top_k),),
+        views=_views(call),
+    )
 
 
 def _views(call: Gradients) -> tuple[View, ...]:
@@ -350,8 +348,8 @@ def block_tree(terms: Sequence[trees.Tree]) -> trees.Tree | None:
     if len(terms) < trees.LANES:
         return trees.tree64(terms)
     registers = trees.registers(trees.fold(terms, trees.largest_power(len(terms))))
-    register_sums = trees.registers([trees.tree64(register) for register in registers])
-    return trees.tree64(trees.halve(register_sums))
+    sums = [trees.tree64(register) for register in registers]
+    return trees.tree64(trees.halve(trees.registers(sums)))
 
 
 def _cross(slots: trees.Values) -> trees.Tree | None:
@@ -389,21 +387,6 @@ def check_tokens(call: Inspection) -> None:
         call.specs["permuted_tokens_grad"] = TensorSpec.known(shape, dtype)
 
 
-def check_probs_grad(call: Inspection) -> None:
-    """Check that probs_grad has the dtype of probs: the planner refuses others, 561002."""
-    given, probs = call.specs.get("probs_grad"), call.specs.get("probs")
-    if given is not None and probs is not None and given.dtype != probs.dtype:
-        message = Text(
-            "{name} is {dtype}, {like} is {expected}: they must agree",
-            given,
-            name="probs_grad",
-            like="probs",
-            expected=probs.dtype,
-        )
-        hint = Text("{name}: {expected}", name="probs_grad", expected=probs.dtype)
-        raise AclnnError(TILING_FAILURE, "probs_grad", message, hint)
-
-
 def _rows_message(call: Inspection) -> tuple[str, str]:
     rows, entries = call.size("rows"), call.size("entries")
     return Text(
@@ -434,7 +417,7 @@ FIELDS: dict[str, Any] = {
         checks.Shapes("probs", TILING_FAILURE),
         checks.Shapes("sorted_indices", TILING_FAILURE),
         check_tokens,
-        check_probs_grad,
+        checks.SameDtype("probs_grad", "probs", TILING_FAILURE),
         checks.Holds("rows == entries", "permuted_tokens", _rows_message),
         checks.Shapes("permuted_tokens_grad probs_grad", TILING_FAILURE),
         checks.NothingToDo("entries == 0 or (hidden == 0 and has_probs == 0)"),

@@ -37,7 +37,7 @@ from npu_sim.framework.vocabulary import (
     vector_plan,
 )
 from npu_sim.operators.rms_norm_grad import declaration
-from npu_sim.operators.rms_norm_grad.study import dgamma_outside, mean_outside
+from npu_sim.operators.rms_norm_grad.study import dgamma_claim, mean_claim
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.operators.shared.study import Claim, StudyCall, trees
 from npu_sim.tiling.ascend_950 import rms_norm_grad as tiler
@@ -130,20 +130,17 @@ def _path(case: Case) -> tuple[str, str, str]:
     key, tiling, row = case.tiling.tiling_key, case.tiling, case.row
     if key == tiler.KEY_NO_ROWS:
         return PATHS[key], "", ""
-    wide = tiler.is_wide(row.col)
-    path = PATHS[key - tiler.WIDE_STEP if wide else key]
-    if wide:
+    path = PATHS[key - tiler.WIDE_STEP * tiler.is_wide(row.col)]
+    if tiler.is_wide(row.col):
         path = Text("{path}; rows of dx in pieces", path=path)
-    reason = Text("{rows} rows of {columns} columns", rows=row.row, columns=row.col)
     if tiler.is_big(tiling):
-        split = tiling.row_blocks
         return (
             path,
-            reason,
+            Text("{rows} rows of {columns} columns", rows=row.row, columns=row.col),
             Text(
                 "dgamma: {rows} rows each, one more on {longer} cores",
-                rows=split.rows,
-                longer=split.longer,
+                rows=tiling.row_blocks.rows,
+                longer=tiling.row_blocks.longer,
             ),
         )
     reason = Text(
@@ -318,9 +315,9 @@ def program(plan: Plan) -> Program:
     """Return the work of every core; without rows the cores only fill dgamma."""
     if "dxTilingData" not in plan.tiling:
         columns, used = plan.tiling["colsPerCoreDG"], plan.tiling["usedCoreNumDG"]
-        filled = Copy(FP32_BYTES * columns, columns)
         tile = vector_tile(
-            copy_out=(filled,), step=Step("nan", "dgamma becomes nan", (), ("dgamma",))
+            copy_out=(Copy(FP32_BYTES * columns, columns),),
+            step=Step("nan", "dgamma becomes nan", (), ("dgamma",)),
         )
         phase = vector_phase("dgamma", dict.fromkeys(range(used), (tile,)))
         return Program((phase,), views=(View("dgamma", 1, plan.tiling["cols"]),))
@@ -451,10 +448,9 @@ def _merge(call: Call) -> Phase:
     used = call.tiling["dgammaUsedCoreNum"]
 
     def step(width: int) -> tuple[Node, ...]:
-        inputs = (Copy(FP32_BYTES * width, width, used),)
         return (
             vector_tile(
-                inputs,
+                (Copy(FP32_BYTES * width, width, used),),
                 (fp32.combine(width, used),),
                 (Copy(FP32_BYTES * width, width),),
                 Step(
@@ -476,29 +472,12 @@ def claims(call: StudyCall) -> Iterator[Claim]:
 
     Where the product leaves the last column out of the mean, there is no second one.
     """
-    case = call.case
-    rows, columns = case.row.row, case.row.col
-    if rows == 0:
+    case, columns = call.case, call.case.row.col
+    if case.row.row == 0:
         return
-    yield Claim(
-        output="dgamma",
-        element=tuple(0 for _ in call.tensors["gamma"].shape),
-        elements=columns,
-        terms=tuple(Text("dy*xh of row {row}", row=row) for row in range(rows)),
-        tree=dgamma_tree(case),
-        outside=partial(dgamma_outside, call, range(columns)),
-    )
+    yield dgamma_claim(call, range(columns), dgamma_tree(case))
     if columns > 2 and (case.tiling.dx.body == 0 or 2 * case.tiling.dx.body >= columns):
-        yield Claim(
-            output="dx",
-            element=tuple(0 for _ in call.tensors["x"].shape),
-            elements=rows * columns,
-            terms=tuple(
-                Text("dy*gamma*xh of column {column}", column=column) for column in range(columns)
-            ),
-            tree=mean_tree(case),
-            outside=partial(mean_outside, call, case),
-        )
+        yield mean_claim(call, mean_tree(case))
 
 
 def dgamma_tree(case: Case) -> trees.Tree | None:
@@ -547,11 +526,6 @@ MOST_ROWS = 2**31 - 1
 """More rows overflow fields of 32 bits (page, "Contract differences")."""
 
 
-def check_shapes(call: Inspection) -> None:
-    """Check the shapes in the order of the product's planner; tensors may have no rows."""
-    declaration.check_shapes(call, takes_no_rows=True)
-
-
 def _rows_message(call: Inspection) -> tuple[str, str]:
     return Text(
         "row = {size}: fields of 32 bits overflow, what the product does then is not described",
@@ -566,7 +540,7 @@ FIELDS: dict[str, Any] = {
         checks.Contiguous(),
         checks.DtypeTable("dy x rstd gamma dx dgamma", declaration.dtype_rows),
         checks.Formats(checks.PLAIN_FORMATS, status=TILING_FAILURE),
-        check_shapes,
+        partial(declaration.check_shapes, takes_no_rows=True),
         checks.Ranks("rstd", 0, status=TILING_FAILURE),
         checks.Holds("col >= 1", "gamma"),
         checks.Holds(f"row <= {MOST_ROWS}", "x", _rows_message),

@@ -60,25 +60,19 @@ PLAIN_PRODUCTS = (NPU_ARCH_ATLAS_INFERENCE, NPU_ARCH_ATLAS_TRAIN)
 
 def dtype_rows(profile: Profile) -> Sequence[Sequence[str]]:
     """Return the supported dtype combinations."""
-    mixed = profile.npu_arch not in PLAIN_PRODUCTS
     return [
         row
         for row in DTYPE_ROWS
-        if row[0] in profile.product.dtypes and (mixed or row[3] == row[0])
+        if row[0] in profile.product.dtypes
+        and (row[3] == row[0] or profile.npu_arch not in PLAIN_PRODUCTS)
     ]
 
 
 def check_shapes(call: Inspection, takes_no_rows: bool = False) -> None:
     """Check the shapes in the order of the product's planner and set the sizes."""
-    given = {name: call.specs[name].shape for name in ("dy", "x", "rstd", "gamma")}
+    given = {name: spec.shape for name, spec in call.specs.items()}
     implied = {"dx": given["dy"], "dgamma": given["gamma"]}  # of outputs that are not given
-    shapes = tiler.Shapes(
-        **given,
-        **{
-            name: call.specs[name].shape if name in call.specs else implied[name]
-            for name in implied
-        },
-    )
+    shapes = tiler.Shapes(**(implied | given))
     error = tiler.shape_error(shapes, takes_no_rows)
     if error is not None:
         raise AclnnError(TILING_FAILURE, *error)
@@ -108,16 +102,16 @@ def _wrap_message(name: str) -> Any:
 def _width_message(call: Inspection) -> tuple[str, str]:
     columns, step = call.size("col"), tiler.ASCEND_910_COLUMNS
     below = columns // step * step
-    nearest = (
-        Text("{below} or {next_value}", below=below, next_value=below + step)
-        if below
-        else f"{step}"
-    )
     return Text(
         "col = {columns} is not a multiple of {step}, which Ascend 910 chips need",
         columns=columns,
         step=step,
-    ), Text("nearest: {nearest}", nearest=nearest)
+    ), Text(
+        "nearest: {nearest}",
+        nearest=Text("{below} or {next_value}", below=below, next_value=below + step)
+        if below
+        else f"{step}",
+    )
 
 
 def if_asked(case: Case) -> str:
@@ -218,9 +212,9 @@ def all_cores_merge(case: Case) -> bool:
 def overruns_queue(case: Case) -> bool:
     """Return whether the merge of dgamma overruns its queue (page ``releases``, "Warnings")."""
     tiling = case.tiling
-    merges_in_queue = all_cores_merge(case) and case.rules.queue_holds_merge == 0
     return bool(
-        merges_in_queue
+        all_cores_merge(case)
+        and case.rules.queue_holds_merge == 0
         and case.deterministic
         and tiling.tiling_key == tiler.SPLIT_N
         and tiling.ub_factor * tiling.columns_aligned < tiler.merged_elements(tiling)
@@ -230,8 +224,7 @@ def overruns_queue(case: Case) -> bool:
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     tiling = case.tiling
-    described = case.profile.npu_arch in (NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE)
-    published = described and not overruns_queue(case)
+    is_described = case.profile.npu_arch in (NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE)
     buffers = tiler.buffers(tiling, case.profile.npu_arch, case.rules)
     return vector_plan(
         case,
@@ -245,34 +238,34 @@ def describe(case: Case) -> Description:
         conditions=lambda: _decisions(case, tiling),
         order=lambda: _order(case, tiling),
         caveats=_caveats(case, sum(buffers)),
-        evidence=Evidence.EXACT if published else Evidence.MODEL,
+        evidence=Evidence.EXACT if is_described and not overruns_queue(case) else Evidence.MODEL,
     )
 
 
 def _path_reason(tiling: tiler.Tiling) -> str:
-    limit = tiler.SPLIT_N_COLUMNS
-    if tiling.tiling_key == tiler.SPLIT_N:
-        return Text(
-            "col {columns} <= {limit}: whole rows in the buffer",
-            columns=tiling.columns,
-            limit=limit,
-        )
     return Text(
-        "col {columns} > {limit}; split N up to {limit} columns",
+        "col {columns} <= {limit}: whole rows in the buffer"
+        if tiling.tiling_key == tiler.SPLIT_N
+        else "col {columns} > {limit}; split N up to {limit} columns",
         columns=tiling.columns,
-        limit=limit,
+        limit=tiler.SPLIT_N_COLUMNS,
     )
 
 
 def _per_core(tiling: tiler.Tiling) -> str:
     if tiling.tiling_key == tiler.SPLIT_D:
-        names = "group", "groups", "groups of rows"
-        groups = _parts_text(tiling.block_factor, tiler.GROUP_ROWS, *names)
-        names = "piece", "pieces", "pieces of columns"
-        return joined((groups, _parts_text(tiling.columns, tiler.PIECE_COLUMNS, *names)), ", ")
-    names = "batch", "batches", "batches of rows"
-    batches = _parts_text(tiling.block_factor, tiling.ub_factor, *names)
-    return Text("{batches}, {count} wide", batches=batches, count=counted(tiling.columns, "column"))
+        parts = (
+            (tiling.block_factor, tiler.GROUP_ROWS, "group", "groups", "groups of rows"),
+            (tiling.columns, tiler.PIECE_COLUMNS, "piece", "pieces", "pieces of columns"),
+        )
+        return joined([_parts_text(*part) for part in parts], ", ")
+    return Text(
+        "{batches}, {count} wide",
+        batches=_parts_text(
+            tiling.block_factor, tiling.ub_factor, "batch", "batches", "batches of rows"
+        ),
+        count=counted(tiling.columns, "column"),
+    )
 
 
 def _parts_text(total: int, part: int, singular: str, plural: str, names: str) -> str:
@@ -309,14 +302,14 @@ def _workspace(tiling: tiler.Tiling) -> list[WorkspacePart]:
         ),
     ]
     if tiling.fixed_output:
-        partial_bytes = 4 * tiling.block_dim * tiling.chunks.size
-        chunk, vector = "one chunk of columns for every core", "one vector for every core"
         parts.append(
             WorkspacePart(
                 name="dgamma of every core",
-                bytes=partial_bytes,
+                bytes=4 * tiling.block_dim * tiling.chunks.size,
                 kind="kernel",
-                note=chunk if tiling.chunks.need else vector,
+                note="one chunk of columns for every core"
+                if tiling.chunks.need
+                else "one vector for every core",
             )
         )
     if tiling.chunks.need:
@@ -343,8 +336,8 @@ def _order(case: Case, tiling: tiler.Tiling) -> tuple[OutputOrder, ...]:
             block_dim=tiling.block_dim,
             workspace_bytes=case.with_determinism(True).tiling.workspace_bytes,
         )
-    fixed_order = not tiler.depends_on_arrival(tiling)
-    return OutputOrder(output="dgamma", fixed=fixed_order, reason=reason), dx
+    dgamma_is_fixed = not tiler.depends_on_arrival(tiling)
+    return OutputOrder(output="dgamma", fixed=dgamma_is_fixed, reason=reason), dx
 
 
 SPLIT = Condition(
@@ -402,10 +395,11 @@ def _chunk_decision(case: Case, tiling: tiler.Tiling) -> Decision:
         ("col",),
         {"col": lambda row, device, rules: (c for c in edges if c > tiler.SPLIT_N_COLUMNS)},
     )
-    partial_bytes = 4 * tiling.block_dim * tiling.columns_aligned
-    return decision(
-        case, condition, **{"4*block_dim*col_align": partial_bytes, "total bytes": total}
-    )
+    values = {
+        "4*block_dim*col_align": 4 * tiling.block_dim * tiling.columns_aligned,
+        "total bytes": total,
+    }
+    return decision(case, condition, **values)
 
 
 def first_chunked_columns(case: Case) -> int | None:
@@ -467,10 +461,9 @@ def _wrap_caveats(case: Case, tiling: tiler.Tiling) -> Iterator[Caveat]:
     seen = tiler.total_input_bytes(case.row.row, case.row.col, size)
     if true_total == seen:
         return
-    current = 4 * tiling.block_dim * tiling.columns_aligned
-    unwrapped = current * 20 > true_total
-    same: str = Text("{manner} chunks otherwise", manner="with" if unwrapped else "without")
-    if unwrapped == bool(tiling.chunks.need):
+    in_chunks = 4 * tiling.block_dim * tiling.columns_aligned * 20 > true_total
+    same: str = Text("{manner} chunks otherwise", manner="with" if in_chunks else "without")
+    if in_chunks == bool(tiling.chunks.need):
         same = "the decision is the same"
     yield caveat(
         "total_size_wraps",

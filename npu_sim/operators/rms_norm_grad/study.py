@@ -94,31 +94,42 @@ def miscounted(
 
 def claims(call: StudyCall) -> Iterator[Claim]:
     """Yield the tree of a column of dgamma for every piece, and of the row mean in dx."""
-    case = call.case
-    rows, columns = case.row.row, case.row.col
+    case, columns = call.case, call.case.row.col
     pieces = split_of(case).path == PIECES
     step = PIECE_COLUMNS if pieces else columns
     for key, begin in enumerate(range(0, columns, step)):
         width = min(step, columns - begin)
-        yield Claim(
-            output="dgamma",
-            element=_locate(call.tensors["gamma"].shape, begin, 0, 0),
-            elements=width,
-            terms=tuple(Text("dy*xh of row {row}", row=row) for row in range(rows)),
-            tree=_dgamma_tree(case, pieces, call.order, key),
-            outside=partial(dgamma_outside, call, range(begin, begin + width)),
-        )
+        tree = _dgamma_tree(case, pieces, call.order, key)
+        yield dgamma_claim(call, range(begin, begin + width), tree)
     if columns > 2:
-        yield Claim(
-            output="dx",
-            element=tuple(0 for _ in call.tensors["x"].shape),
-            elements=rows * columns,
-            terms=tuple(
-                Text("dy*gamma*xh of column {column}", column=column) for column in range(columns)
-            ),
-            tree=_mean_tree(case, pieces),
-            outside=partial(mean_outside, call, case),
-        )
+        yield mean_claim(call, _mean_tree(case, pieces))
+
+
+def dgamma_claim(call: StudyCall, columns: range, tree: trees.Tree | None) -> Claim:
+    """Return the claim that the rows of some columns of dgamma are added as a tree."""
+    return Claim(
+        output="dgamma",
+        element=_locate(call.tensors["gamma"].shape, columns.start, 0, 0),
+        elements=len(columns),
+        terms=tuple(Text("dy*xh of row {row}", row=row) for row in range(call.case.row.row)),
+        tree=tree,
+        outside=partial(_dgamma_outside, call, columns),
+    )
+
+
+def mean_claim(call: StudyCall, tree: trees.Tree | None) -> Claim:
+    """Return the claim that the products of a row are added as a tree, for the mean in dx."""
+    row = call.case.row
+    return Claim(
+        output="dx",
+        element=tuple(0 for _ in call.tensors["x"].shape),
+        elements=row.row * row.col,
+        terms=tuple(
+            Text("dy*gamma*xh of column {column}", column=column) for column in range(row.col)
+        ),
+        tree=tree,
+        outside=partial(_mean_outside, call, call.case),
+    )
 
 
 def _rows_of_contributions(case: Case, pieces: bool) -> Iterator[tuple[int, range]]:
@@ -135,8 +146,9 @@ def _dgamma_tree(case: Case, pieces: bool, order: Order, key: int) -> trees.Tree
     ]
     if case.deterministic:
         by_core = groupby(contributions, key=lambda contribution: contribution[0])
-        sums = [trees.left_fold([part for _, part in parts]) for _, parts in by_core]
-        return trees.left_fold(sums)
+        return trees.left_fold(
+            [trees.left_fold([part for _, part in parts]) for _, parts in by_core]
+        )
     return fold_in_arrival_order(contributions, order, key)
 
 
@@ -156,7 +168,7 @@ def _ones(call: StudyCall) -> dict[str, np.ndarray]:
     return {name: np.ones_like(values) for name, values in call.tensors.items()}
 
 
-def dgamma_outside(call: StudyCall, columns: range, codes: np.ndarray) -> np.ndarray:
+def _dgamma_outside(call: StudyCall, columns: range, codes: np.ndarray) -> np.ndarray:
     """Run one probe per column: with xh = 1 the terms of dgamma are dy."""
     terms = "dy", (call.case.row.row, call.case.row.col), slice(None)
     return surviving_units(
@@ -164,7 +176,7 @@ def dgamma_outside(call: StudyCall, columns: range, codes: np.ndarray) -> np.nda
     )
 
 
-def mean_outside(call: StudyCall, case: Case, codes: np.ndarray) -> np.ndarray:
+def _mean_outside(call: StudyCall, case: Case, codes: np.ndarray) -> np.ndarray:
     """Run one probe per row and read dx where dy is one unit.
 
     With xh = gamma = 1, dx is dy minus the mean of dy.
