@@ -125,9 +125,8 @@ def has_fitting_weights(row: Any) -> bool:
 
 def takes_v2(row: Any) -> bool:
     """Return whether EmbeddingDenseGradV2 runs, not EmbeddingDenseGrad (page, rules A and B)."""
-    fits = row.rows >= max(
-        row.dim, MANY_ROWS_OF_FP32 if row.grad_dtype == FLOAT32 else MANY_ROWS_OF_16_BIT
-    ) or has_fitting_weights(row)
+    many = MANY_ROWS_OF_FP32 if row.grad_dtype == FLOAT32 else MANY_ROWS_OF_16_BIT
+    fits = row.rows >= max(row.dim, many) or has_fitting_weights(row)
     return bool(fits and row.rows <= INT32_MAX)
 
 
@@ -173,25 +172,23 @@ def total_workspace_bytes(row: Any, kernel_bytes: int) -> int:
 
 def tile_row(row: Any, device: Device, rules: Any) -> CallTiling:
     """Plan a call given as integers, which has rows and columns."""
-    problem = problem_of_row(row)
+    problem, newer, older = problem_of_row(row), v2.NO_TILING, v1.NO_TILING
     if takes_v2(row):
-        kernel, tiling, other = KERNEL_GRAD_V2, v2.tile(problem, device, rules), v1.NO_TILING
-        status, key, cores = tiling.status, tiling.tiling_key, tiling.block_dim
-        kernel_bytes = tiling.workspace_bytes
+        newer = v2.tile(problem, device, rules)
     else:
-        kernel, tiling, other = KERNEL_GRAD, v2.NO_TILING, v1.tile(problem, device, rules)
-        status, key, cores = other.status, other.tiling_key, other.block_dim
-        kernel_bytes = other.workspace_bytes
-    if status != SUCCESS:
+        older = v1.tile(problem, device, rules)
+    if newer.status != SUCCESS and older.status != SUCCESS:
         return NO_TILING
+    # The numbers of the kernel that does not run are 0.
+    kernel_bytes = max(newer.workspace_bytes, older.workspace_bytes)
     return CallTiling(
         status=SUCCESS,
-        kernel=kernel,
-        tiling_key=key,
-        block_dim=cores,
+        kernel=KERNEL_GRAD_V2 if takes_v2(row) else KERNEL_GRAD,
+        tiling_key=max(newer.tiling_key, older.tiling_key),
+        block_dim=max(newer.block_dim, older.block_dim),
         total_workspace_bytes=total_workspace_bytes(row, kernel_bytes),
-        v2=tiling,
-        v1=other,
+        v2=newer,
+        v1=older,
     )
 
 
@@ -243,23 +240,20 @@ IN_PIECES = Condition(
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     is_v2, row = case.tiling.kernel == KERNEL_GRAD_V2, case.row
-    tiling = case.tiling.v2 if is_v2 else case.tiling.v1
-    core_range = v2.core_range if is_v2 else v1.core_range
-    structure = v2.vendor_structure if is_v2 else v1.vendor_structure
+    tiling, planner = (case.tiling.v2, v2) if is_v2 else (case.tiling.v1, v1)
     path, per_core, reason = _texts_of_v2(case) if is_v2 else _texts_of_v1(case)
     values = {"rows": row.rows, "dim": row.dim, "num_weights": row.num_weights}
-    scale = {"scale_grad_by_freq": row.scale_grad_by_freq}
     return vector_plan(
         case,
         path=path,
         path_reason=Text("{rows} rows of {dim} columns", rows=row.rows, dim=row.dim),
         per_core=per_core,
         memories=lambda: _memories(case),
-        ranges=[core_range(tiling, core) for core in range(tiling.block_dim)],
+        ranges=[planner.core_range(tiling, core) for core in range(tiling.block_dim)],
         unit="sorted row" if is_v2 else "column",
         kernel=KERNELS[case.tiling.kernel],
         tiling=tiling,
-        fields=structure(tiling, case.arguments, case.rules),
+        fields=planner.vendor_structure(tiling, case.arguments, case.rules),
         launches=launches_of(
             case,
             _kernel_parts(case),
@@ -268,7 +262,7 @@ def describe(case: Case) -> Description:
             zeros=is_v2,
         ),
         conditions=lambda: [
-            decision(case, V2, **scale, **values),
+            decision(case, V2, scale_grad_by_freq=row.scale_grad_by_freq, **values),
             decision(case, IN_PIECES if is_v2 else ALL_ROWS, **values),
         ],
         order=(OutputOrder(output="grad_weight", fixed=True, reason=reason),),
@@ -279,13 +273,10 @@ def describe(case: Case) -> Description:
 def _texts_of_v2(case: Case) -> tuple[str, str, str]:
     """Return the path, the work of a core, and the order of EmbeddingDenseGradV2."""
     tiling = case.tiling.v2
-    path = (
+    return (
         "sorted rows over cores, columns in pieces"
         if v2.has_pieces(problem_of_row(case.row))
-        else "sorted rows over cores"
-    )
-    return (
-        path,
+        else "sorted rows over cores",
         Text(
             "up to {batches} batches of {rows} rows, {columns} columns at a time",
             batches=tiling.core_batches,
@@ -336,10 +327,10 @@ def _memories(case: Case) -> Iterator[Memory]:
             "merge of the cores": v2.merge_buffers(case.tiling.v2, size, index_size),
         }
     else:
-        scale = case.row.scale_grad_by_freq == 1
+        scales = case.row.scale_grad_by_freq == 1
         phases = {
             "rows": v1.buffers(case.tiling.v1, size, index_size),
-            "second pass": v1.scan_buffers(case.tiling.v1, size, index_size, scale),
+            "second pass": v1.scan_buffers(case.tiling.v1, size, index_size, scales),
         }
     for phase, buffers in phases.items():
         if any(buffers.values()):
@@ -361,13 +352,6 @@ def _kernel_parts(case: Case) -> tuple[WorkspacePart, ...]:
 def _sort(indices: LaunchTensor) -> Launch:
     """Return the launch that sorts the indices, stably and ascending."""
     indices = indices.viewed((prod(indices.shape),), indices.dtype)
-    part = WorkspacePart(
-        name="workspace of Sort",
-        bytes=0,
-        kind="kernel",
-        evidence=Evidence.UNKNOWN,
-        note="not published for Ascend 950",
-    )
     return Launch(
         kernel="Sort",
         inputs=(indices,),
@@ -375,7 +359,15 @@ def _sort(indices: LaunchTensor) -> Launch:
             intermediate("sorted indices", indices.shape, indices.dtype),
             intermediate("positions", indices.shape, "int32"),
         ),
-        workspace=(part,),
+        workspace=(
+            WorkspacePart(
+                name="workspace of Sort",
+                bytes=0,
+                kind="kernel",
+                evidence=Evidence.UNKNOWN,
+                note="not published for Ascend 950",
+            ),
+        ),
     )
 
 
@@ -514,10 +506,10 @@ def program(plan: Plan) -> Program:
 
 def _only_indices(plan: Plan, call: Call) -> Phase:
     """Return the least that the rows take: their indices."""
-    cores: dict[int, tuple[Node, ...]] = {}
-    for core, (first, last) in rows_of_cores(plan).items():
-        rows = last - first if call.is_v2 else call.rows
-        cores[core] = (call.indices(rows),) if first < last else ()
+    cores: dict[int, tuple[Node, ...]] = {
+        core: (call.indices(last - first if call.is_v2 else call.rows),) if first < last else ()
+        for core, (first, last) in rows_of_cores(plan).items()
+    }
     return vector_phase("rows", cores)
 
 
@@ -527,12 +519,11 @@ def _sorted_rows(plan: Plan, call: Call) -> Phase:
 
     def batch(rows: int) -> tuple[Node, ...]:
         def piece(columns: int) -> tuple[Node, ...]:
-            out = (Copy(call.grad.itemsize * columns, columns),)
             return (
                 vector_tile(
                     (call.gradient(rows, columns),),
                     (fp32.combine(columns, rows),),
-                    out,
+                    (Copy(call.grad.itemsize * columns, columns),),
                     Step(
                         "sum",
                         "sorted rows {sorted rows}, columns {columns}: the rows of an index are "
@@ -553,16 +544,15 @@ def _sorted_rows(plan: Plan, call: Call) -> Phase:
 
 def _columns(plan: Plan, call: Call) -> tuple[Phase, ...]:
     """Return the phases of V1: the sums of every core's columns, then scaling and narrowing."""
-    tiling, in_batches = plan.tiling, (plan.tiling_key or 0) >= 200
-    result_bytes = FP32_BYTES if in_batches else call.grad.itemsize
+    tiling = plan.tiling
+    result_bytes = FP32_BYTES if (plan.tiling_key or 0) >= 200 else call.grad.itemsize
 
     def sums(rows: int, columns: int) -> tuple[Node, ...]:
-        out = (Copy(result_bytes * columns, columns),)
         return (
             vector_tile(
                 (call.gradient(rows, columns),),
                 (fp32.combine(columns, rows),),
-                out,
+                (Copy(result_bytes * columns, columns),),
                 Step(
                     "sum",
                     "rows {rows}, columns {columns}: the rows of an index are added in groups of "
@@ -577,16 +567,15 @@ def _columns(plan: Plan, call: Call) -> tuple[Phase, ...]:
         )
 
     steps = tiling["indicesFactor"], tiling["gradFactorPerRow"]
-    cores = _column_cores(plan, "rows", call.rows, steps, sums, call.indices)
-    phases = [vector_phase("rows", cores)]
-    names = (
+    first = vector_phase("rows", _column_cores(plan, "rows", call.rows, steps, sums, call.indices))
+    rows, columns = (
         ("indicesFactorFreq", "gradFactorPerRowFreq")
         if tiling["scaleGradByFreq"]
         else ("baseWCast", "baseACast")
     )
-    if tiling[names[0]]:
-        phases.append(_second_pass(plan, call, (tiling[names[0]], tiling[names[1]])))
-    return tuple(phases)
+    if not tiling[rows]:
+        return (first,)
+    return first, _second_pass(plan, call, (tiling[rows], tiling[columns]))
 
 
 def _column_cores(
@@ -615,11 +604,10 @@ def _column_cores(
 
 def _second_pass(plan: Plan, call: Call, steps: tuple[int, int]) -> Phase:
     """Return the phase that reads the fp32 sums, scales or narrows them, and writes the output."""
-    counters = plan.tiling["scaleGradByFreq"]
 
     def piece(rows: int, width: int) -> tuple[Node, ...]:
         copy_in: tuple[Work, ...] = (Copy(FP32_BYTES * width, width, rows),)
-        if counters:
+        if plan.tiling["scaleGradByFreq"]:
             copy_in = (*copy_in, Copy(call.index_bytes * rows, rows))
         return (
             vector_tile(
@@ -637,8 +625,9 @@ def _second_pass(plan: Plan, call: Call, steps: tuple[int, int]) -> Phase:
             ),
         )
 
-    cores = _column_cores(plan, "weight rows", call.num_weights, steps, piece)
-    return vector_phase("second pass", cores)
+    return vector_phase(
+        "second pass", _column_cores(plan, "weight rows", call.num_weights, steps, piece)
+    )
 
 
 parts = None
@@ -688,8 +677,9 @@ def _tree_maker(call: StudyCall, in_order: np.ndarray) -> TreeOfRow:
 
 def merges(slices: Sequence[np.ndarray], padding: int) -> bool:
     """Return whether one of the pairs that V2 tests has an index in common."""
-    pairs = pairwise(slices[: PAIRS_TESTED + 1])
-    return any(left[-1] == other[0] != padding for left, other in pairs)
+    return any(
+        left[-1] == other[0] != padding for left, other in pairwise(slices[: PAIRS_TESTED + 1])
+    )
 
 
 def tree_of_v1(run: IndexRun, batch_rows: int) -> Tree | None:

@@ -81,12 +81,6 @@ def _scaled_message(call: Inspection) -> tuple[str, str]:
     documented, hardware = (
         str(max(dim, 0) or "none") for dim in plan.largest_scaled_dims(row, device, bound_bytes)
     )
-    physical = device.ub_bytes - v1.UB_RESERVED_BYTES - BLOCK_BYTES
-    bound = (
-        Text("< {bound_bytes} (documented)", bound_bytes=bound_bytes)
-        if call.limits == "documented"
-        else Text("<= {physical} (Unified Buffer)", physical=physical)
-    )
     return Text(
         "embeddingDim = {dim} is too large for scale_grad_by_freq on {title}: "
         "{bytes_per_column}*embeddingDim + {index_bytes}*countsSize = {scale_bytes} must be "
@@ -96,7 +90,12 @@ def _scaled_message(call: Inspection) -> tuple[str, str]:
         bytes_per_column=v1.bytes_per_column(index_bytes),
         index_bytes=index_bytes,
         scale_bytes=v1.scale_bytes(row.dim, row.num_weights, index_bytes, cores),
-        bound=bound,
+        bound=Text("< {bound_bytes} (documented)", bound_bytes=bound_bytes)
+        if call.limits == "documented"
+        else Text(
+            "<= {physical} (Unified Buffer)",
+            physical=device.ub_bytes - v1.UB_RESERVED_BYTES - BLOCK_BYTES,
+        ),
         num_weights=row.num_weights,
         cores=cores,
         counts_size=v1.counts_size(row.num_weights, cores),
@@ -244,10 +243,15 @@ def cut_of(case: Case) -> "Cut":
             small.tail_copy_row,
             batch_rows=small.max_row_in_ub,
         )
-    default_path = grouping.STAGED if outcome.native_16_bit else grouping.SORTED
-    path = grouping.DETERMINISTIC if v2.is_deterministic(key) else default_path
-    sizes = split.former_row_rep_time, split.former_row_num, split.tail_row_num
-    return grouping.Cut(path, outcome.block_dim, *sizes, chunk_rows=rows_per_flush(key, case.rules))
+    path = grouping.STAGED if outcome.native_16_bit else grouping.SORTED
+    return grouping.Cut(
+        grouping.DETERMINISTIC if v2.is_deterministic(key) else path,
+        outcome.block_dim,
+        split.former_row_rep_time,
+        split.former_row_num,
+        split.tail_row_num,
+        chunk_rows=rows_per_flush(key, case.rules),
+    )
 
 
 def checked_indices(indices: Array, num_weights: int) -> Array:
@@ -331,11 +335,11 @@ def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
     """Return normal gradients and indices distributed as in text (Zipf's law), frequent first."""
     from npu_sim.numbers.values import normal, zipf
 
-    random, indices = np.random.default_rng(seed), arguments.indices
+    random, spec = np.random.default_rng(seed), arguments.indices
     gradient = normal(random, arguments.grad)
-    vocabulary = max(min(arguments.num_weights, _consecutive_integers(indices)), 1)
-    drawn = zipf(random, indices.numel, vocabulary).reshape(indices.shape)
-    return {"grad": gradient, "indices": drawn.astype(numpy_dtype(indices.dtype))}
+    vocabulary = max(min(arguments.num_weights, _consecutive_integers(spec)), 1)
+    indices = zipf(random, spec.numel, vocabulary).reshape(spec.shape)
+    return {"grad": gradient, "indices": indices.astype(numpy_dtype(spec.dtype))}
 
 
 def _consecutive_integers(spec: TensorSpec) -> int:
@@ -345,7 +349,5 @@ def _consecutive_integers(spec: TensorSpec) -> int:
     dtype = numpy_dtype(spec.dtype)
     if dtype.kind in "iu":
         return int(np.iinfo(dtype).max) + 1
-    mantissa_bits = (
-        FORMATS[spec.dtype].mantissa_bits if spec.dtype in FORMATS else np.finfo(dtype).nmant
-    )
-    return int(2 ** (mantissa_bits + 1)) + 1
+    bits = FORMATS[spec.dtype].mantissa_bits if spec.dtype in FORMATS else np.finfo(dtype).nmant
+    return int(2 ** (bits + 1)) + 1

@@ -324,11 +324,13 @@ def _path_reason(case: Case, key: int) -> str:
 def _per_core(tiling: v2.Tiling) -> str:
     if v2.is_small_dim(tiling.tiling_key):
         small = tiling.small_dim
-        batch = min(small.max_row_in_ub, small.tail_copy_row)
-        times = small.tail_copy_time
-        if times <= 1:
-            return Text("one batch of {batch} rows", batch=batch)
-        return Text("{times} batches of up to {batch} rows", times=times, batch=batch)
+        return Text(
+            "one batch of {batch} rows"
+            if small.tail_copy_time <= 1
+            else "{times} batches of up to {batch} rows",
+            times=small.tail_copy_time,
+            batch=min(small.max_row_in_ub, small.tail_copy_row),
+        )
     if tiling.dim > tiling.former_dim:
         return Text(
             "rows in pieces of {former_dim} columns ({former_dim_rep_time}, tail {tail_dim})",
@@ -433,22 +435,21 @@ def _decisions(case: Case) -> Iterator[Decision]:
     if row.grad_dtype != FLOAT32 and not case.rules.kernel_takes_16_bit:
         yield decision(case, FP32_ONLY, release=case.profile.release)
     elif row.grad_dtype != FLOAT32:
-        elements = (row.rows + row.num_weights) * row.dim
-        sizes = {"(numel(grad) + numel(out)) * 2": 2 * elements, "rows": row.rows}
+        sizes = {
+            "(numel(grad) + numel(out)) * 2": 2 * (row.rows + row.num_weights) * row.dim,
+            "rows": row.rows,
+        }
         yield decision(case, CAST, **sizes, scaleGradByFreq=bool(row.scale_grad_by_freq))
     sizes = {"dim": row.dim, "numWeights": row.num_weights}
     yield decision(case, SMALL_DIM, deterministic=deterministic, **sizes)
-    other = (
-        "native 16-bit is fixed by itself: the slots of every core are summed in order"
-        if native and case.tiling.tiling.tiling_key == 0
-        else "each core adds directly to the output"
-    )
     fixed = Condition(
         "deterministic kernel",
         "deterministic and the kernel sees fp32",
         lambda row, device, rules: not native and row.deterministic == 1,
         "a run of equal indices belongs to the core where it starts",
-        other,
+        "native 16-bit is fixed by itself: the slots of every core are summed in order"
+        if native and case.tiling.tiling.tiling_key == 0
+        else "each core adds directly to the output",
         ("deterministic",),
     )
     seen = {"kernel sees": "16-bit" if native else "fp32"}
@@ -507,15 +508,6 @@ def _describe_older(case: Case, tiling: v1.Tiling) -> Description:
     It runs on the Atlas training series, and on A2 and A3 beyond INT32_MAX.
     """
     total = case.row.num_weights if tiling.splits_weights else case.row.rows
-    pieces = (
-        Text(
-            ", each row in {dim_pieces} pieces of {dim_piece} columns",
-            dim_pieces=tiling.dim_pieces,
-            dim_piece=tiling.dim_piece,
-        )
-        if tiling.dim_pieces > 1
-        else ""
-    )
     return vector_plan(
         case,
         kernel="EmbeddingDenseGrad",
@@ -524,7 +516,13 @@ def _describe_older(case: Case, tiling: v1.Tiling) -> Description:
         per_core=Text(
             "{batch_rows} rows in the Unified Buffer at a time{pieces}",
             batch_rows=tiling.batch_rows,
-            pieces=pieces,
+            pieces=Text(
+                ", each row in {dim_pieces} pieces of {dim_piece} columns",
+                dim_pieces=tiling.dim_pieces,
+                dim_piece=tiling.dim_piece,
+            )
+            if tiling.dim_pieces > 1
+            else "",
         ),
         tiling=tiling,
         fields=tiling._asdict(),
@@ -554,10 +552,9 @@ def _older_reason(case: Case, tiling: v1.Tiling) -> str:
 
 def _older_memory(case: Case, tiling: v1.Tiling) -> Memory:
     index_bytes = older_index_bytes(case.row)
-    counters = tiling.counters if tiling.splits_weights and tiling.counters_fit else 0
     buffers = {
         "indices": align(index_bytes * tiling.batch_rows, 32),
-        "counters": index_bytes * counters,
+        "counters": index_bytes * tiling.counters * tiling.counters_fit,
         "gradient rows": 4 * tiling.dim_piece * tiling.batch_rows,
         "accumulator row": 4 * tiling.dim_piece if tiling.splits_weights else 0,
     }
@@ -643,9 +640,14 @@ def launches_of(
     if zeros:
         launches.append(Launch(kernel="ZerosLike", outputs=(written,)))
     if memset is not None:
-        note = "clears the result, in the launch of the kernel itself"
         launches.append(
-            Launch(kernel="MemSet", outputs=(written,), is_node=False, evidence=memset, note=note)
+            Launch(
+                kernel="MemSet",
+                outputs=(written,),
+                is_node=False,
+                evidence=memset,
+                note="clears the result, in the launch of the kernel itself",
+            )
         )
     launches.append(
         Launch(
@@ -676,8 +678,11 @@ def prepare(launches: list[Launch], case: Case, name: str, cast_to: str) -> Laun
         tensor = launches[-1].outputs[0]
     if not cast_to:
         return tensor
-    cast_name = Text("{name} as {short_names}", name=name, short_names=SHORT_NAMES[cast_to])
-    cast = intermediate(cast_name, tensor.shape, cast_to)
+    cast = intermediate(
+        Text("{name} as {short_names}", name=name, short_names=SHORT_NAMES[cast_to]),
+        tensor.shape,
+        cast_to,
+    )
     launches.append(Launch(kernel="Cast", inputs=(tensor,), outputs=(cast,)))
     return cast
 
@@ -691,8 +696,6 @@ def _sort(indices: LaunchTensor) -> Launch:
     rows = prod(indices.shape)
     on_cores = rows < SORTABLE_ROWS
     values = indices.viewed((rows,), "float32" if on_cores else "int32")
-    ordered = intermediate("sorted indices", values.shape, values.dtype)
-    outputs = ordered, intermediate("positions", values.shape, "int32")
     if on_cores:
         note = "published formula; which branch runs is decided by closed host code"
         evidence, size = Evidence.MODEL, sort_workspace_bytes(rows)
@@ -706,7 +709,10 @@ def _sort(indices: LaunchTensor) -> Launch:
     return Launch(
         kernel="Sort",
         inputs=(values,),
-        outputs=outputs,
+        outputs=(
+            intermediate("sorted indices", values.shape, values.dtype),
+            intermediate("positions", values.shape, "int32"),
+        ),
         block_dim=block_dim,
         note="" if on_cores else "on the AI CPU",
         workspace=(part,),
@@ -716,7 +722,6 @@ def _sort(indices: LaunchTensor) -> Launch:
 def caveats_of(case: Case) -> Iterator[Caveat]:
     """Yield the warnings that depend on the call, not on its tiling."""
     row = case.row
-    slow = " nor high performance in deterministic mode" if case.deterministic else ""
     if case.profile.npu_arch == NPU_ARCH_A2_A3:
         for what, name, value in (
             ("rows", "grad", row.rows),
@@ -731,7 +736,9 @@ def caveats_of(case: Case) -> Iterator[Caveat]:
                     name=name,
                     value=value,
                     int32_max=INT32_MAX,
-                    slow=slow,
+                    slow=" nor high performance in deterministic mode"
+                    if case.deterministic
+                    else "",
                 )
         if row.rows > SORTABLE_ROWS:
             yield caveat(

@@ -62,9 +62,7 @@ def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
     from npu_sim.kernels.embedding_dense_backward.grouping import group_rows, mark_chunks
     from npu_sim.kernels.embedding_dense_backward.sums import sum_chunks
 
-    case = call.case
-    row = case.row
-    cut = cut_of(case)
+    row, cut = call.case.row, cut_of(call.case)
     grad = kernel_input(call.tensors["grad"]).reshape(row.rows, row.dim)
     indices = checked_indices(call.tensors["indices"], row.num_weights)
     starts, marked = group_rows(indices, row.num_weights)
@@ -73,7 +71,6 @@ def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
     rows = np.flatnonzero(first.order_dependent[output].mask)
     from_chunk = np.searchsorted(ends, starts[rows], side="right")
     to_chunk = np.searchsorted(ends, starts[rows + 1], side="right")
-    core_starts = cut.core_starts()
     for batch in _batches(to_chunk - from_chunk, BATCH_ELEMENTS // row.dim):
         chunks = np.concatenate(
             [np.arange(a, b) for a, b in zip(from_chunk[batch], to_chunk[batch], strict=True)]
@@ -83,12 +80,13 @@ def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
         sum_chunks(grad, marked, begins, ends[chunks].astype(np.int64), values)
         places = begins if cut.splits_slots else _rows_at(marked, begins)
         counts = (starts[rows[batch] + 1] - starts[rows[batch]]).astype(np.float32)
-        sizes = to_chunk[batch] - from_chunk[batch]
         yield Parts(
             output=output,
             values=values,
-            starts=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
-            cores=(np.searchsorted(core_starts, places, side="right") - 1).astype(np.int64),
+            starts=np.concatenate(([0], np.cumsum(to_chunk[batch] - from_chunk[batch]))).astype(
+                np.int64
+            ),
+            cores=(np.searchsorted(cut.core_starts(), places, side="right") - 1).astype(np.int64),
             keys=rows[batch].astype(np.int64),
             factors=np.float32(1) / counts if row.scale_grad_by_freq else np.ones_like(counts),
             terms=(ends[chunks] - begins).astype(np.int64),
@@ -157,14 +155,15 @@ def _describe(
 ) -> str:
     begin, stop = int(begins[place]), int(stops[place])
     rows = _rows_at(marked, np.arange(begin, min(stop, begin + NAMED_ROWS))).tolist()
-    more = (
-        Text(" and {others} more", others=stop - begin - NAMED_ROWS)
-        if stop - begin > NAMED_ROWS
-        else ""
-    )
     if stop - begin == 1:
         return Text("grad row {rows}", rows=rows[0])
-    return Text("grad rows {rows}{more}", rows=", ".join(map(str, rows)), more=more)
+    return Text(
+        "grad rows {rows}{more}",
+        rows=", ".join(map(str, rows)),
+        more=Text(" and {others} more", others=stop - begin - NAMED_ROWS)
+        if stop - begin > NAMED_ROWS
+        else "",
+    )
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
@@ -267,11 +266,17 @@ def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, f
     product, quotient = sums * (np.float32(1) / single), sums / single
     reciprocal = int(ulp_distance(product, quotient, "float32").max(initial=0))
     lost = int(np.max(counts - np.minimum(counts, EXACT_COUNT), initial=0))
-    division = "sum * fp32(1/count) against sum / count, in fp32 ulp"
-    counters = Text("{lost} occurrences beyond 2^24 of the most frequent index", lost=lost)
     return [
-        ("reciprocal instead of division", float(reciprocal), division),
-        ("fp32 counters", float("inf") if lost else 0.0, counters),
+        (
+            "reciprocal instead of division",
+            float(reciprocal),
+            "sum * fp32(1/count) against sum / count, in fp32 ulp",
+        ),
+        (
+            "fp32 counters",
+            float("inf") if lost else 0.0,
+            Text("{lost} occurrences beyond 2^24 of the most frequent index", lost=lost),
+        ),
     ]
 
 
@@ -300,9 +305,11 @@ def as_fp32(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
     """Yield the call with a 16-bit gradient as fp32."""
     grad = call.tensors["grad"]
     if grad.dtype != np.float32:
-        wide = call.with_tensors(grad=grad.astype(np.float32))
-        name = "fp32 gradients instead of 16-bit ones"
-        yield name, wide, lambda output, values: values.astype(grad.dtype)
+        yield (
+            "fp32 gradients instead of 16-bit ones",
+            call.with_tensors(grad=grad.astype(np.float32)),
+            lambda output, values: values.astype(grad.dtype),
+        )
 
 
 def _others(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
@@ -391,12 +398,12 @@ def tree_of_row(
         return _deterministic(grouped, case.rules.rows_per_deterministic_flush)
     if outcome.native_16_bit:
         return _staged(run, grouped, core_ends, case.rules.rows_per_flush)
-    contributions = [
+    chunks = [
         (core, chunk)
         for core, terms in grouped
         for chunk in chunks_of(terms, case.rules.rows_per_flush)
     ]
-    return fold_in_arrival_order(contributions, order, run.weight_row)
+    return fold_in_arrival_order(chunks, order, run.weight_row)
 
 
 def _small_dim(
@@ -459,10 +466,6 @@ def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values] | None:
     return arguments, {"grad_weight": wrapped.gradients.get("weight")}
 
 
-def _index_ranges(arguments: Values) -> Mapping[str, tuple[int, tuple[int, ...]]]:
-    return {"indices": (arguments["num_weights"], ())}
-
-
 def _spread(arguments: Values) -> Mapping[str, float]:
     indices, grad = arguments["indices"], arguments["grad"]
     return {"grad_weight": spread_of_sums(indices.size, grad.largest)}
@@ -490,7 +493,7 @@ IN_DUMPS = InDumps(
         ),
     ),
     call=_in_dump,
-    index_ranges=_index_ranges,
+    index_ranges=lambda arguments: {"indices": (arguments["num_weights"], ())},
     spread=_spread,
 )
 

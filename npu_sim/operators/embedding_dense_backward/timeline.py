@@ -131,9 +131,8 @@ FOUND_ADDED = Step(
 
 def program(plan: Plan) -> Program:
     """Return the program of every core."""
-    grad = TensorSpec.parse(plan.arguments["grad"])
-    indices = TensorSpec.parse(plan.arguments["indices"])
-    dim = grad.shape[-1]
+    grad, indices = (TensorSpec.parse(plan.arguments[name]) for name in ("grad", "indices"))
+    rows, dim = prod(grad.shape[:-1]), grad.shape[-1]
     casts = plan.kernel == "EmbeddingDenseGrad" and grad.itemsize == 2
     casts = casts or any(
         decision.name == "cast to fp32" and decision.outcome for decision in plan.decisions
@@ -143,8 +142,7 @@ def program(plan: Plan) -> Program:
     if padded:
         assumptions.append("no row carries the padding index")
     if plan.kernel == "EmbeddingDenseGrad":
-        index_bytes = 8 if indices.dtype == "int64" else 4
-        phases = _older_kernel(plan, prod(grad.shape[:-1]), dim, index_bytes)
+        phases = _older_kernel(plan, rows, dim, 8 if indices.dtype == "int64" else 4)
         sparest = phases[:1] if plan.tiling["splits_weights"] else (_only_indices(plan),)
         others.append("clearing the output")
     else:
@@ -159,12 +157,11 @@ def program(plan: Plan) -> Program:
         scaling = (_scale(plan),) if plan.tiling["params"]["scaleGradByFreq"] else ()
         phases, sparest = (main, *scaling), (_only_indices(plan), *scaling)
     otherwise = (("every row carries the padding index", sparest),) if padded else ()
-    rows, weights = prod(grad.shape[:-1]), plan.arguments["num_weights"]
     by_row, by_column = {"rows": 1, "sorted rows": 1, "indices": 1, "row": 1}, {"columns": 1}
     views = (
         View("grad", rows, dim, by_row, by_column),
         View("indices", rows, by_row=by_row),
-        View("grad_weight", weights, dim, {"weight rows": 1}, by_column),
+        View("grad_weight", plan.arguments["num_weights"], dim, {"weight rows": 1}, by_column),
     )
     return Program(phases, tuple(others), tuple(assumptions), otherwise, views)
 
@@ -176,8 +173,9 @@ def _only_indices(plan: Plan) -> Phase:
         rows = stop - start
         return (vector_tile((Copy(WORD_BYTES * rows, rows),), step=LIST_IN),) if rows else ()
 
-    cores = {core: indices(*rows) for core, rows in rows_of_cores(plan).items()}
-    return vector_phase("rows", cores)
+    return vector_phase(
+        "rows", {core: indices(*rows) for core, rows in rows_of_cores(plan).items()}
+    )
 
 
 def _sizes(plan: Plan) -> tuple[int, int]:
@@ -191,19 +189,19 @@ def _small_dim(plan: Plan, dim: int, element_bytes: int) -> Phase:
 
     Every batch is assumed to hold one index: one atomic copy.
     """
-    most = plan.tiling["smallDimTiling"]["maxRowInUb"]
-    grad = _sizes(plan)[0]
-    counted = plan.tiling["params"]["scaleGradByFreq"]
+    most, grad = plan.tiling["smallDimTiling"]["maxRowInUb"], _sizes(plan)[0]
 
     def batch(rows: int) -> tuple[Node, ...]:
         copy_in = (
             Copy(WORD_BYTES * rows, rows),
             Copy(element_bytes * dim * rows, dim * rows, tensor_bytes=grad),
         )
-        as_fp32 = Instruction("cast_int32_float32", "int32", rows)
-        sort = as_fp32, Instruction("sort_and_merge", "float32", rows)
+        sort = (
+            Instruction("cast_int32_float32", "int32", rows),
+            Instruction("sort_and_merge", "float32", rows),
+        )
         add = fp32.fill(dim), fp32.combine(dim, rows)
-        copy_out = (Copy(WORD_BYTES * dim, dim), *_counter(counted))
+        copy_out = (Copy(WORD_BYTES * dim, dim), *_counter(plan))
         if element_bytes == WORD_BYTES:
             return (vector_tile(copy_in, (*sort, *add), copy_out, BATCH_ADDED),)
         # Whether 16-bit rows free their buffer once they are widened is not published; the lower
@@ -218,22 +216,23 @@ def _small_dim(plan: Plan, dim: int, element_bytes: int) -> Phase:
     return vector_phase("rows", cores)
 
 
-def _counter(counted: int) -> tuple[Copy, ...]:
-    return (Copy(WORD_BYTES, 1),) if counted else ()
+def _counter(plan: Plan) -> tuple[Copy, ...]:
+    """Return the copy of a counter; none where rows are not scaled."""
+    return (Copy(WORD_BYTES, 1),) if plan.tiling["params"]["scaleGradByFreq"] else ()
 
 
 def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
     """Return the phase that adds sorted rows one by one, with at least one flush a chunk."""
     params = plan.tiling["params"]
     rules = SimpleNamespace(**release_switches(plan.release, plan.operator))
-    chunk_rows = rows_per_flush(plan.tiling_key or 0, rules)
-    grad = _sizes(plan)[0]
+    chunk_rows, grad = rows_per_flush(plan.tiling_key or 0, rules), _sizes(plan)[0]
     # Native 16-bit adds chunks to a second accumulator; each core writes two staged rows to memory.
     staged = element_bytes == 2
 
     def chunk(columns: int, rows: int) -> tuple[Node, ...]:
-        indices = (Copy(WORD_BYTES * rows, rows, times=2),)
-        bookkeeping = vector_tile(indices, (fp32.fill(columns),), step=LIST_IN)
+        bookkeeping = vector_tile(
+            (Copy(WORD_BYTES * rows, rows, times=2),), (fp32.fill(columns),), step=LIST_IN
+        )
         copy_in = (Copy(element_bytes * columns, columns, tensor_bytes=grad),)
         add = (fp32.combine(columns),)
         row: tuple[Node, ...] = (vector_tile(copy_in, add, step=ROW_ADDED),)
@@ -255,7 +254,7 @@ def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
             flush = vector_tile(vector=add, step=FLUSHED)
         else:
             sums = Copy(WORD_BYTES * columns, columns)
-            flush = vector_tile(copy_out=(sums, *_counter(params["scaleGradByFreq"])), step=FLUSHED)
+            flush = vector_tile(copy_out=(sums, *_counter(plan)), step=FLUSHED)
         return bookkeeping, Loop(row, rows, "row", 1), flush
 
     def piece(columns: int, start: int, stop: int) -> tuple[Node, ...]:
@@ -275,8 +274,11 @@ def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
         dim, longest = params["embeddingDim"], params["formerEmbeddingDim"]
         return _in_pieces(dim, longest, lambda columns: piece(columns, start, stop))
 
-    cores = {work.core: core_nodes(*work.ranges["sorted rows"]) for work in plan.cores}
-    return vector_phase("rows", cores, out_buffers=2)
+    return vector_phase(
+        "rows",
+        {work.core: core_nodes(*work.ranges["sorted rows"]) for work in plan.cores},
+        out_buffers=2,
+    )
 
 
 def _in_pieces(dim: int, longest: int, body: Callable[[int], tuple[Node, ...]]) -> tuple[Node, ...]:
@@ -290,12 +292,10 @@ def _scale(plan: Plan) -> Phase:
 
     def row(columns: int) -> tuple[Node, ...]:
         copy = Copy(WORD_BYTES * columns, columns, tensor_bytes=_sizes(plan)[1])
-        copy_in = (copy, Copy(WORD_BYTES, 1))
-        vector = Instruction("reciprocal_rsqrt", "float32", 1), fp32.combine_scalar(columns)
         return (
             vector_tile(
-                copy_in,
-                vector,
+                (copy, Copy(WORD_BYTES, 1)),
+                (Instruction("reciprocal_rsqrt", "float32", 1), fp32.combine_scalar(columns)),
                 (copy,),
                 Step(
                     "",
@@ -311,8 +311,9 @@ def _scale(plan: Plan) -> Phase:
         body = _in_pieces(params["embeddingDim"], params["formerEmbeddingDim"], row)
         return ranged("weight rows", start, stop, 1, lambda _: body)
 
-    cores = {work.core: rows_of(*work.ranges["weight rows"]) for work in plan.cores}
-    return vector_phase("scale", cores)
+    return vector_phase(
+        "scale", {work.core: rows_of(*work.ranges["weight rows"]) for work in plan.cores}
+    )
 
 
 def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Phase, ...]:
@@ -321,18 +322,18 @@ def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Ph
     If it splits rows, every row is an atomic copy. If it splits weights, every core scans all
     indices twice: to count, and to add.
     """
-    tiling = plan.tiling
+    tiling, grad = plan.tiling, _sizes(plan)[0]
     batch_rows, longest = tiling["batch_rows"], tiling["dim_piece"]
-    grad = _sizes(plan)[0]
 
     def batch(columns: int, count: int) -> tuple[Node, ...]:
-        copy_in = (
-            Copy(index_bytes * count, count),
-            Copy(WORD_BYTES * columns * count, columns * count, tensor_bytes=grad),
-        )
         return (
             vector_tile(
-                copy_in, copy_out=(Copy(WORD_BYTES * columns, columns, count),), step=ROWS_SPLIT
+                (
+                    Copy(index_bytes * count, count),
+                    Copy(WORD_BYTES * columns * count, columns * count, tensor_bytes=grad),
+                ),
+                copy_out=(Copy(WORD_BYTES * columns, columns, count),),
+                step=ROWS_SPLIT,
             ),
         )
 
