@@ -121,16 +121,14 @@ def _decisions(case: Case) -> Iterator[Decision]:
 
 
 def _path(case: Case) -> str:
-    tiling = case.tiling
-    if tiling.tiling_key == tiler.KEY_V3_EMPTY:
+    key, one_core = case.tiling.tiling_key, (tiler.KEY_ONE_CORE, tiler.KEY_V3_ONE_CORE)
+    if key == tiler.KEY_V3_EMPTY:
         return "no columns"
-    sort = (
-        "one-core"
-        if tiling.tiling_key in (tiler.KEY_ONE_CORE, tiler.KEY_V3_ONE_CORE)
-        else "multi-core"
+    return Text(
+        "{sort} sort, {manner} rows",
+        sort="one-core" if key in one_core else "multi-core",
+        manner="scattered" if case.tiling.moves.scatters else "gathered",
     )
-    manner = "scattered" if tiling.moves.scatters else "gathered"
-    return Text("{sort} sort, {manner} rows", sort=sort, manner=manner)
 
 
 def _int8_launches(case: Case, parts: tuple[WorkspacePart, ...]) -> tuple[Launch, ...]:
@@ -145,20 +143,20 @@ def _int8_launches(case: Case, parts: tuple[WorkspacePart, ...]) -> tuple[Launch
         indices = ids
     rows = intermediate("all rows", (entries, columns), "int8")
     places = intermediate("all places", (entries,), "int32")
-    unused = (
-        intermediate("counts", (COUNT_ITEMS,), "int64"),
-        intermediate("scales, never written", (entries,), "float32"),
-    )
-    main = Launch(
-        kernel=INT8_KERNEL,
-        inputs=(tokens, indices),
-        outputs=(rows, places, *unused),
-        block_dim=case.tiling.block_dim,
-        workspace=parts,
-    )
     return (
         *launches,
-        main,
+        Launch(
+            kernel=INT8_KERNEL,
+            inputs=(tokens, indices),
+            outputs=(
+                rows,
+                places,
+                intermediate("counts", (COUNT_ITEMS,), "int64"),
+                intermediate("scales, never written", (entries,), "float32"),
+            ),
+            block_dim=case.tiling.block_dim,
+            workspace=parts,
+        ),
         Launch(kernel="Slice", inputs=(rows,), outputs=(case.tensor("permuted_tokens"),)),
         Launch(kernel="Slice", inputs=(places,), outputs=(case.tensor("sorted_indices"),)),
     )
@@ -180,8 +178,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             not_modelled="permuted_tokens",
             since="9.1",
         )
-    usable = tiler.usable_bytes(row, case.device)
-    sort = tiler.stage_buffers(row, tiling).sort
+    usable, sort = tiler.usable_bytes(row, case.device), tiler.stage_buffers(row, tiling).sort
     if row.dtype != tiler.INT8 and sort > usable:
         yield caveat(
             "sort_beyond_local_memory",
@@ -237,16 +234,17 @@ def _compute_int8(run: Run) -> None:
         kept = entries[: len(permuted)]
         permuted[: kept.size] = run.stored("tokens")[kept // run.case.row.num_topk]
     if valid.size < ids.size:
-        missing = caveat(
-            "rows_not_written",
-            "indices",
-            "{missing} ids are outside 0..{last}: their place is -1 and their rows are never "
-            "written, the memory keeps what it held (here 0). Read in the public sources; not run "
-            "on a device",
-            missing=ids.size - valid.size,
-            last=tiler.EXPERTS - 1,
+        run.caveats += (
+            caveat(
+                "rows_not_written",
+                "indices",
+                "{missing} ids are outside 0..{last}: their place is -1 and their rows are never "
+                "written, the memory keeps what it held (here 0). Read in the public sources; not "
+                "run on a device",
+                missing=ids.size - valid.size,
+                last=tiler.EXPERTS - 1,
+            ),
         )
-        run.caveats += (missing,)
 
 
 NOT_COUNTED = ("the threads that write places", "barriers")
@@ -277,12 +275,14 @@ def program(plan: Plan) -> Program:
     cores: dict[int, tuple[Node, ...]] = {}
     for core in range(sort["needCoreNum"]):
         core_entries = max(min(entries_per_core, entries - core * entries_per_core), 0)
-        read, places = (
-            Copy(indices.itemsize * core_entries, core_entries),
-            Copy(fp32.BYTES * core_entries, core_entries),
+        cores[core] = (
+            vector_tile(
+                (Copy(indices.itemsize * core_entries, core_entries),),
+                (Instruction("sort_and_merge", "float32", core_entries),),
+                (Copy(fp32.BYTES * core_entries, core_entries),),
+                IDS,
+            ),
         )
-        ordered = Instruction("sort_and_merge", "float32", core_entries)
-        cores[core] = (vector_tile((read,), (ordered,), (places,), IDS),)
 
     def rows(count: int) -> tuple[Node, ...]:
         places = Copy(fp32.BYTES * count, count)
@@ -294,14 +294,16 @@ def program(plan: Plan) -> Program:
         return (vector_tile((places, read) if columns else (places,), (), out, ROWS),)
 
     moves = ranged_cores(plan, "rows", max(1, entries // plan.block_dim), rows)
-    phases = (vector_phase("sort", cores), vector_phase("move", moves))
-    by_row = {"rows": 1}
-    views = (
-        View("tokens", tokens.shape[0], columns),
-        View("indices", entries, by_row=by_row),
-        View("permuted_tokens", entries, columns, by_row=by_row),
+    return Program(
+        (vector_phase("sort", cores), vector_phase("move", moves)),
+        NOT_COUNTED,
+        ("dropped rows are spread evenly",),
+        views=(
+            View("tokens", tokens.shape[0], columns),
+            View("indices", entries, by_row={"rows": 1}),
+            View("permuted_tokens", entries, columns, by_row={"rows": 1}),
+        ),
     )
-    return Program(phases, NOT_COUNTED, ("dropped rows are spread evenly",), views=views)
 
 
 DTYPES = (*FLOAT_DTYPES, "int8")
@@ -309,8 +311,11 @@ DTYPES = (*FLOAT_DTYPES, "int8")
 
 def is_documented(row: Any, device: Any, rules: Any) -> bool:
     """Return whether an int8 call keeps the document's limits."""
-    few = max(row.entries, row.num_out_tokens) <= tiler.EXPERTS
-    return bool(row.limits == 1 or row.dtype != tiler.INT8 or few)
+    return bool(
+        row.limits == 1
+        or row.dtype != tiler.INT8
+        or max(row.entries, row.num_out_tokens) <= tiler.EXPERTS
+    )
 
 
 def _int8_message(call: Inspection) -> tuple[str, str]:

@@ -137,8 +137,12 @@ def buffer_message(case: Case) -> tuple[str, str, str]:
 def check_padding(call: Inspection) -> None:
     """Reject padding, which is not supported yet: 561002, unlike in MoeTokenPermuteGrad."""
     if call.arguments.padded_mode:
-        message = "padded_mode = True is not supported yet"
-        raise AclnnError(TILING_FAILURE, "padded_mode", message, "padded_mode = False")
+        raise AclnnError(
+            TILING_FAILURE,
+            "padded_mode",
+            "padded_mode = True is not supported yet",
+            "padded_mode = False",
+        )
 
 
 OPERATOR = Operator(
@@ -333,36 +337,34 @@ def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
             core_entries=sort.core.entries,
         )
     else:
-        pieces = Text(
-            "{pieces} of up to {core_piece}",
-            core_piece=sort.core.piece,
-            pieces=counted(sort.core.loops, "piece"),
-        )
-        ranges = (tiler.sort_range(sort, core) for core in range(sort.cores))
-        counts = [stop - start for start, stop in ranges]
+        others = [sort.core.entries] * (sort.cores - 1)
         sorts = Text(
             "{cores} cores sort, twice: {spread}, in {pieces}",
             cores=sort.cores,
-            spread=spread(counts, "id"),
-            pieces=pieces,
+            spread=spread([*others, sort.last.entries], "id"),
+            pieces=Text(
+                "{pieces} of up to {core_piece}",
+                core_piece=sort.core.piece,
+                pieces=counted(sort.core.loops, "piece"),
+            ),
         )
-    moves = (
-        Text("{rows} at a time", rows=counted(copies.copy_rows, "row"))
+    return Text(
+        "{sorts}; {places}; {moves}",
+        sorts=sorts,
+        places=Text("places of {group_tokens} tokens at once", group_tokens=copies.group_tokens),
+        moves=Text("{rows} at a time", rows=counted(copies.copy_rows, "row"))
         if whole
         else Text(
             "rows in {pieces} pieces of up to {piece} columns",
             pieces=copies.pieces,
             piece=copies.piece,
-        )
+        ),
     )
-    places = Text("places of {group_tokens} tokens at once", group_tokens=copies.group_tokens)
-    return Text("{sorts}; {places}; {moves}", sorts=sorts, places=places, moves=moves)
 
 
 def _memories(case: Case) -> tuple[Memory, ...]:
     """Return the contents of the Unified Buffer while sorting and while moving rows."""
-    tiling, copies = case.tiling, case.tiling.copies
-    sort = tiler.sort_buffers(tiling.sort)._asdict()
+    copies, sort = case.tiling.copies, tiler.sort_buffers(case.tiling.sort)._asdict()
     moving = {
         "rows": tiler.ROW_BUFFERS * copies.row_buffer_bytes,
         "places": copies.position_buffer_bytes,
@@ -455,18 +457,21 @@ def check_ids(ids: np.ndarray) -> None:
     outside = ((ids < 0) | (ids > LARGEST_ID)) & ~np.isin(ids, ends)
     if outside.any():
         index = np.unravel_index(int(outside.argmax()), ids.shape)
-        message = Text(
-            "indices[{index}] = {id} is outside the documented ids",
-            index=", ".join(map(str, index)),
-            id=ids[index],
-        )
         hint = Text(
             "0 <= id <= {largest_id}, or an end of its type: {ends}; {hardware} sorts ids as fp32",
             largest_id=LARGEST_ID,
             ends=", ".join(map(str, ends)),
             hardware=Argument("limits", "hardware"),
         )
-        raise runtime_failure("indices", message, Text("{hint}; nothing was written", hint=hint))
+        raise runtime_failure(
+            "indices",
+            Text(
+                "indices[{index}] = {id} is outside the documented ids",
+                index=", ".join(map(str, index)),
+                id=ids[index],
+            ),
+            Text("{hint}; nothing was written", hint=hint),
+        )
 
 
 def compute(run: Run) -> None:

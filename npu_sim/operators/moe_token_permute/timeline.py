@@ -77,20 +77,20 @@ def program(plan: Plan) -> Program:
     """Return the work of every core: sort the ids, sort the resulting order, move the rows."""
     sort, ids = plan.tiling["vbsComputeParamsOp"], TensorSpec.parse(plan.arguments["indices"])
     core_ids = [work.ranges["ids"] for work in plan.cores if "ids" in work.ranges]
+    at_once = sort["needCoreNum"] == 1 and sort["perCoreLoops"] == 1
     phases: list[Phase] = []
-    order = Keys(
-        "order", "places that the first sort has left", "int32", writes=("sorted_indices",)
-    )
-    for keys in (Keys("ids", "ids", ids.dtype, ("indices",)), order):
-        at_once = sort["needCoreNum"] == 1 and sort["perCoreLoops"] == 1
+    for keys in (
+        Keys("ids", "ids", ids.dtype, ("indices",)),
+        Keys("order", "places that the first sort has left", "int32", writes=("sorted_indices",)),
+    ):
         phases += (
             [_sort_at_once(ids.numel, keys)] if at_once else _sort_in_pieces(sort, core_ids, keys)
         )
-    dropped = plan.tiling["indexCopyComputeParamsOp"]["numOutTokens"] < ids.numel
+    is_dropping = plan.tiling["indexCopyComputeParamsOp"]["numOutTokens"] < ids.numel
     return Program(
         (*phases, _move_rows(plan)),
         NOT_COUNTED,
-        ("dropped copies are spread evenly over the cores",) if dropped else (),
+        ("dropped copies are spread evenly over the cores",) if is_dropping else (),
         views=_views(plan),
     )
 
@@ -110,8 +110,11 @@ def _views(plan: Plan) -> tuple[View, ...]:
 def _scores(entries: int, dtype: str, cast: int, negated: int) -> tuple[Work, ...]:
     """Return the conversion to fp32, the negation, and the fill of unused sort lanes."""
     kind = "cast_int32_float32" if dtype == "int32" else "cast_to_or_from_int64"
-    unused = (fp32.fill(REPEAT),) if entries % SORT_ENTRIES else ()
-    return Instruction(kind, dtype, cast), fp32.combine_scalar(negated), *unused
+    return (
+        Instruction(kind, dtype, cast),
+        fp32.combine_scalar(negated),
+        *((fp32.fill(REPEAT),) if entries % SORT_ENTRIES else ()),
+    )
 
 
 def _ordered(entries: int) -> Work:
@@ -122,11 +125,18 @@ def _ordered(entries: int) -> Work:
 def _sort_at_once(entries: int, keys: Keys) -> Phase:
     """Return the phase that sorts in one piece on core 0."""
     counted = align(entries, BLOCK)
-    ordered = _ordered(align(entries, SORT_ENTRIES))
-    vector = (*_scores(entries, keys.dtype, counted, counted), ordered)
-    says = Text("all {keys} become fp32 times -1 and are sorted in one piece", keys=keys.caption)
-    step = Step("", says, keys.reads, keys.writes, live=SORTING)
-    tile = vector_tile(keys.copy(entries), vector, (Copy(POSITION_BYTES * entries, entries),), step)
+    tile = vector_tile(
+        keys.copy(entries),
+        (*_scores(entries, keys.dtype, counted, counted), _ordered(align(entries, SORT_ENTRIES))),
+        (Copy(POSITION_BYTES * entries, entries),),
+        Step(
+            "",
+            Text("all {keys} become fp32 times -1 and are sorted in one piece", keys=keys.caption),
+            keys.reads,
+            keys.writes,
+            live=SORTING,
+        ),
+    )
     return vector_phase(Text("sort {what}", what=keys.name), {0: (tile,)}, memory="sort")
 
 
@@ -150,8 +160,14 @@ def _sort_in_pieces(
             core: _merged(entries, ENTRY_BYTES, LISTS_MERGED) for core, entries in enumerate(lists)
         }
         phases.append(vector_phase(Text("merge {what}", what=keys.name), merging, memory="sort"))
-    says = "entries {entries}: the last lists are merged, positions are copied out"
-    step = Step("merge", says, (), keys.writes, live=SORTING, by_data=keys.writes)
+    step = Step(
+        "merge",
+        "entries {entries}: the last lists are merged, positions are copied out",
+        (),
+        keys.writes,
+        live=SORTING,
+        by_data=keys.writes,
+    )
     last = {0: _merged(sum(lists), POSITION_BYTES, step)}
     return [*phases, vector_phase(Text("merge last {what}", what=keys.name), last, memory="sort")]
 
@@ -159,8 +175,15 @@ def _sort_in_pieces(
 def _sorted_pieces(start: int, stop: int, piece: int, keys: Keys) -> tuple[Node, ...]:
     """Return the work of one core: positions, sorted pieces, rounds of merging."""
     next_piece = Instruction("adds_muls_maxs_mins", "int32", piece)
-    says = "{keys} {{ids}} become fp32 times -1 and are sorted, with their positions"
-    step = Step("piece", Text(says, keys=keys.caption), keys.reads, live=SORTING)
+    step = Step(
+        "piece",
+        Text(
+            "{keys} {{ids}} become fp32 times -1 and are sorted, with their positions",
+            keys=keys.caption,
+        ),
+        keys.reads,
+        live=SORTING,
+    )
 
     def sorted_piece(entries: int, moves_on: bool) -> tuple[Node, ...]:
         vector = (
@@ -168,8 +191,8 @@ def _sorted_pieces(start: int, stop: int, piece: int, keys: Keys) -> tuple[Node,
             _ordered(entries),
             *((next_piece,) if moves_on else ()),
         )
-        out = (Copy(ENTRY_BYTES * entries, entries),)
-        return (vector_tile(keys.copy(entries), vector, out, step),)
+        copy_out = (Copy(ENTRY_BYTES * entries, entries),)
+        return (vector_tile(keys.copy(entries), vector, copy_out, step),)
 
     loops = ceil_div(stop - start, piece)
     last = start + (loops - 1) * piece
@@ -211,18 +234,21 @@ def _move_rows(plan: Plan) -> Phase:
     rows_per_core = ceil_div(copies["numOutTokens"], copies["needCoreNum"])
 
     def group(tokens: int, copies_per_row: int) -> tuple[Node, ...]:
-        copy_in = (Copy(POSITION_BYTES * top_k * tokens, top_k * tokens),)
-        step = copies["onceUbTokenNums"]
-        moved = ranged("rows", 0, tokens, step, lambda count: rows(count, copies_per_row * count))
         return vector_tile(
-            copy_in,
+            (Copy(POSITION_BYTES * top_k * tokens, top_k * tokens),),
             step=Step(
                 "places",
                 "tokens {tokens}: where each of their copies goes",
                 ("sorted_indices",),
                 live=("places",),
             ),
-        ), *moved
+        ), *ranged(
+            "rows",
+            0,
+            tokens,
+            copies["onceUbTokenNums"],
+            lambda count: rows(count, copies_per_row * count),
+        )
 
     cores: Cores = {}
     for work in plan.cores:
@@ -234,10 +260,8 @@ def _move_rows(plan: Plan) -> Phase:
             )
             # Every row is copied out ``copies_per_row`` times; remaining copies are counted first.
             first = rows(0, others) if others else ()
-            step = copies["onceIndicesTokenNums"]
-            groups = ranged(
-                "tokens", start, stop, step, partial(group, copies_per_row=copies_per_row)
-            )
+            body = partial(group, copies_per_row=copies_per_row)
+            groups = ranged("tokens", start, stop, copies["onceIndicesTokenNums"], body)
             cores[work.core] = (*first, *groups)
     held = (Hold(VECTOR_PIPES.index("MTE2"), VECTOR_PIPES.index("MTE3"), ROW_BUFFERS),)
     return Phase("move rows", VECTOR_PIPES, held, cores)
@@ -250,16 +274,15 @@ def _row_tiles(plan: Plan, copies: Mapping[str, Any]) -> Callable[[int, int], tu
     permuted_bytes = copies["numOutTokens"] * row_bytes
 
     def piece(width: int, rows: int, copies_out: int) -> tuple[Node, ...]:
-        own_bytes = tokens.itemsize * width
-        read_bytes = aligned_row_bytes(row_bytes) if width == columns else own_bytes
+        width_bytes = tokens.itemsize * width
+        read_bytes = aligned_row_bytes(row_bytes) if width == columns else width_bytes
         read = Copy(read_bytes * rows, width * rows, tensor_bytes=tokens.nbytes)
-        written = Copy(own_bytes, width, copies_out, tensor_bytes=permuted_bytes)
-        copy_in, out = (read,) if rows else (), (written,) if copies_out else ()
+        written = Copy(width_bytes, width, copies_out, tensor_bytes=permuted_bytes)
         return (
             vector_tile(
-                copy_in,
+                (read,) if rows else (),
                 (),
-                out,
+                (written,) if copies_out else (),
                 Step(
                     "rows",
                     "rows {rows} of these tokens, columns {columns}: "
@@ -275,7 +298,10 @@ def _row_tiles(plan: Plan, copies: Mapping[str, Any]) -> Callable[[int, int], tu
 
     if copies["oneTokenMoveTimes"] == 1:
         return partial(piece, columns)
-    step = copies["oneTokenOnceMove"]
     return lambda rows, copies_out: ranged(
-        "columns", 0, columns, step, lambda width: piece(width, rows, copies_out)
+        "columns",
+        0,
+        columns,
+        copies["oneTokenOnceMove"],
+        lambda width: piece(width, rows, copies_out),
     )

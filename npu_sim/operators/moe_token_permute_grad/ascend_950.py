@@ -179,8 +179,14 @@ def chunk_rows(case: Case) -> int:
 
 def compute(run: Run) -> None:
     """Sum the rows of every token; a negative index is a dropped row here."""
-    order = {"from_zero": True, "chunk_rows": chunk_rows(run.case)}
-    sum_rows(run, "permuted_output_grad", "input_grad", run.case.row.num_topk, **order)
+    sum_rows(
+        run,
+        "permuted_output_grad",
+        "input_grad",
+        run.case.row.num_topk,
+        from_zero=True,
+        chunk_rows=chunk_rows(run.case),
+    )
     run.caveats = tuple(negative_indices(run.tensors["sorted_indices"]))
 
 
@@ -216,8 +222,11 @@ def program(plan: Plan) -> Program:
         cores = ranged_cores(plan, "columns", tiling["hUbFactor"], tokens)
     else:
         cores = ranged_cores(plan, "tokens", at_once, columns)
-    phase = vector_phase("tokens", cores, in_buffers=2)
-    return Program((phase,), assumptions=(sums.dropped,), views=sums.views("tokens"))
+    return Program(
+        (vector_phase("tokens", cores, in_buffers=2),),
+        assumptions=(sums.dropped,),
+        views=sums.views("tokens"),
+    )
 
 
 def _sums(sums: TokenSums, tokens: int, columns: int) -> tuple[Node, ...]:
@@ -241,9 +250,8 @@ def _chunks(sums: TokenSums, tokens: int, columns: int) -> tuple[Node, ...]:
             ROWS,
         ),
     )
-    rows = (Loop((row,), sums.live, "expert", 1),) if sums.live else ()
     return (
-        *rows,
+        *((Loop((row,), sums.live, "expert", 1),) if sums.live else ()),
         vector_tile(
             (),
             (),

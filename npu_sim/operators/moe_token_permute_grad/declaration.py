@@ -50,29 +50,36 @@ def check_entries(call: Inspection) -> None:
     entries, rows, top_k = (call.size(name) for name in ("entries", "grad_rows", "num_topk"))
     tokens = entries // top_k
     if entries % top_k:
-        near = Text(
-            "{entries} or {next_entries} elements",
-            entries=tokens * top_k,
-            next_entries=(tokens + 1) * top_k,
+        raise AclnnError(
+            TILING_FAILURE,
+            "sorted_indices",
+            Text(
+                "sorted_indices has {entries} elements, not a multiple of num_topk = {top_k}",
+                entries=entries,
+                top_k=top_k,
+            ),
+            Text(
+                "{entries} or {next_entries} elements",
+                entries=tokens * top_k,
+                next_entries=(tokens + 1) * top_k,
+            )
+            if tokens
+            else Text("{top_k} elements", top_k=top_k),
         )
-        near = near if tokens else Text("{top_k} elements", top_k=top_k)
-        message = Text(
-            "sorted_indices has {entries} elements, not a multiple of num_topk = {top_k}",
-            entries=entries,
-            top_k=top_k,
-        )
-        raise AclnnError(TILING_FAILURE, "sorted_indices", message, near)
     if rows > entries:
-        message = Text(
-            "permuted_output_grad has {rows} rows, sorted_indices only {entries} elements",
-            rows=rows,
-            entries=entries,
+        raise AclnnError(
+            TILING_FAILURE,
+            "permuted_output_grad",
+            Text(
+                "permuted_output_grad has {rows} rows, sorted_indices only {entries} elements",
+                rows=rows,
+                entries=entries,
+            ),
+            Text(
+                "at most {entries} rows: one for every index, fewer when tokens were dropped",
+                entries=entries,
+            ),
         )
-        hint = Text(
-            "at most {entries} rows: one for every index, fewer when tokens were dropped",
-            entries=entries,
-        )
-        raise AclnnError(TILING_FAILURE, "permuted_output_grad", message, hint)
 
 
 def _documented_message(call: Inspection) -> tuple[str, str]:
@@ -237,8 +244,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
 def dropped_rows(case: Case) -> Iterator[Caveat]:
     """Yield the warning that some tokens were dropped."""
     row = case.row
-    dropped = row.entries - row.grad_rows
-    if dropped:
+    if row.grad_rows < row.entries:
         yield caveat(
             "dropped_rows",
             "permuted_output_grad",
@@ -246,7 +252,7 @@ def dropped_rows(case: Case) -> Iterator[Caveat]:
             "dropped and contribute nothing",
             grad_rows=row.grad_rows,
             entries=row.entries,
-            dropped=dropped,
+            dropped=row.entries - row.grad_rows,
         )
 
 

@@ -113,7 +113,6 @@ def describe(case: Case) -> Description:
     tested = {tiler.ALL_TOKENS: 1, tiler.ALL_ROWS: 2}.get(key, 3)
     values = {"rows": row.rows, "tokens": row.tokens, "num_topk": row.top_k, "hidden": row.hidden}
     buffers = tiler.buffers(tiling, row.dtype, tiler.problem_of_row(row).probs)
-    beyond = sum(buffers) - case.device.ub_bytes
     return vector_plan(
         case,
         path=PATHS[key],
@@ -135,7 +134,10 @@ def describe(case: Case) -> Description:
                 reason="every token is summed by one core, from +0 and in k order",
             ),
         ),
-        caveats=(*_caveats(case, beyond), *token_sums.dropped_tokens(row)),
+        caveats=(
+            *_caveats(case, sum(buffers) - case.device.ub_bytes),
+            *token_sums.dropped_tokens(row),
+        ),
     )
 
 
@@ -204,8 +206,9 @@ def _caveats(case: Case, beyond: int) -> Iterator[Caveat]:
 
 def compute(run: Run) -> None:
     """Weight and sum the rows of every token; a negative index is a dropped row here."""
-    top_k = run.case.row.top_k
-    token_sums.sum_rows(run, "permuted_tokens", "unpermuted_tokens", top_k, from_zero=True)
+    token_sums.sum_rows(
+        run, "permuted_tokens", "unpermuted_tokens", run.case.row.top_k, from_zero=True
+    )
     run.caveats = (
         *token_sums.negative_indices(run.tensors["sorted_indices"]),
         *_indices_before_rows(run.tensors["sorted_indices"]),
@@ -287,18 +290,22 @@ class Sums(TokenSums):
 
     def row(self, columns: int, rows: int, copies: tuple[Work, ...] = ()) -> Node:
         """Return the tile that adds rows of one token, after further copies."""
-        says = "token of tokens {{tokens}}: sum += {row} of its experts, in fp32"
-        source = (self.source,)
-        step = self.step("rows", says, reads=source, holds=self.entries, live=HELD, by_data=source)
+        step = self.step(
+            "rows",
+            "token of tokens {{tokens}}: sum += {row} of its experts, in fp32",
+            reads=(self.source,),
+            holds=self.entries,
+            live=HELD,
+            by_data=(self.source,),
+        )
         copies = (*copies, *self.rows_in(columns, rows))
         return vector_tile(copies, self.added(columns, rows), step=step)
 
     def rounded(self, elements: int) -> Node:
         """Return the tile that copies a piece of the result out."""
-        narrow = fp32.narrow(elements, self.rows.itemsize)
         return vector_tile(
             (),
-            narrow,
+            fp32.narrow(elements, self.rows.itemsize),
             self.sums_out(elements),
             Step(
                 "result",
@@ -332,16 +339,23 @@ def program(plan: Plan) -> Program:
             ),
         )
         cores = {core: (rows, *nodes) for core, nodes in cores.items()}
-    phase = vector_phase("tokens", cores, in_buffers=2, out_buffers=2)
     source, indices, *probs, result = sums.views("tokens", "token")
-    return Program((phase,), assumptions=(sums.dropped,), views=((source, indices, result, *probs)))
+    return Program(
+        (vector_phase("tokens", cores, in_buffers=2, out_buffers=2),),
+        assumptions=(sums.dropped,),
+        views=(source, indices, result, *probs),
+    )
 
 
 def _from_buffer(sums: Sums, tokens: int) -> tuple[Node, ...]:
     """Return the work on a batch of tokens, whose rows are in the buffer."""
     elements = tokens * sums.columns
-    says = "tokens {{tokens}}: sum += {row} of every expert, in fp32"
-    step = sums.step("sums", says, reads=sums.entries, live=("rows", "probs", "sums"))
+    step = sums.step(
+        "sums",
+        "tokens {{tokens}}: sum += {row} of every expert, in fp32",
+        reads=sums.entries,
+        live=("rows", "probs", "sums"),
+    )
     copies, vector = sums.probs_in(tokens * sums.top_k), sums.added(elements, sums.live)
     return vector_tile(copies, vector, step=step), sums.rounded(elements)
 

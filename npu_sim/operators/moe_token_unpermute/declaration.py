@@ -36,11 +36,8 @@ if TYPE_CHECKING:
 
 def _topk_message(call: Inspection) -> tuple[str, str]:
     """Return message and hint for num_topk beyond the limit (page, "Where 512 comes from")."""
-    tokens, hidden = call.specs["permuted_tokens"], call.size("hidden")
-    ub_bytes = call.device.ub_bytes
-    entry = tiler.bytes_of_entry(probs_code(call))
-    largest = tiler.largest_topk(ub_bytes, hidden, tokens.itemsize, entry)
-    largest_everywhere = tiler.largest_topk_of_every_hidden(ub_bytes, tokens.itemsize, entry)
+    size, hidden = call.specs["permuted_tokens"].itemsize, call.size("hidden")
+    ub_bytes, entry = call.device.ub_bytes, tiler.bytes_of_entry(probs_code(call))
     message, hint = token_sums.topk_message(call)
     return (
         message,
@@ -49,9 +46,9 @@ def _topk_message(call: Inspection) -> tuple[str, str]:
             "{largest_everywhere} at every hidden size",
             hint=hint,
             title=call.profile.title,
-            largest=largest,
+            largest=tiler.largest_topk(ub_bytes, hidden, size, entry),
             hidden=hidden,
-            largest_everywhere=largest_everywhere,
+            largest_everywhere=tiler.largest_topk_of_every_hidden(ub_bytes, size, entry),
         ),
     )
 

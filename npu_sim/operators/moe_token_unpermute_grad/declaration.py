@@ -52,14 +52,14 @@ def _rows_of(specs: Mapping[str, TensorSpec]) -> int:
 
 
 def _missing_message(call: Inspection) -> tuple[str, str]:
-    why = (
-        "with probs the gradient of probs is made of it"
-        if "probs" in call.specs
-        else "up to release 9.0 it gives the ends of rows"
-    )
     return (
         "permuted_tokens is missing",
-        Text("permuted_tokens: rows of the experts, (tokens * num_topk, hidden); {why}", why=why),
+        Text(
+            "permuted_tokens: rows of the experts, (tokens * num_topk, hidden); {why}",
+            why="with probs the gradient of probs is made of it"
+            if "probs" in call.specs
+            else "up to release 9.0 it gives the ends of rows",
+        ),
     )
 
 

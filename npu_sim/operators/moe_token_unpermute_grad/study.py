@@ -34,10 +34,8 @@ PROBED_ROWS = 32
 
 def _original(call: StudyCall, output: str, values: np.ndarray) -> np.ndarray | None:
     """Return the original samples: rows and tokens come first in a larger call."""
-    tensor = call.tensors[
-        "permuted_tokens" if output == "permuted_tokens_grad" else "unpermuted_tokens_grad"
-    ]
-    return values[: tensor.shape[0]]
+    tensor = "permuted_tokens" if output == "permuted_tokens_grad" else "unpermuted_tokens_grad"
+    return values[: len(call.tensors[tensor])]
 
 
 CHANGES = Changes(grown=grown, found=_original, places=places)

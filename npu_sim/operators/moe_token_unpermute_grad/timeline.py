@@ -135,9 +135,11 @@ def program(plan: Plan) -> Program:
         core: ranged("entries", start * top_k, stop * top_k, step, lambda count: work(call, count))
         for core, (start, stop) in rows_of_cores(plan).items()
     }
-    phase = vector_phase("entries", cores, in_buffers=2, out_buffers=2)
-    dropped = dropped_tokens(call.kept, call.count)
-    return Program((phase,), assumptions=(dropped,), views=_views(call))
+    return Program(
+        (vector_phase("entries", cores, in_buffers=2, out_buffers=2),),
+        assumptions=(dropped_tokens(call.kept, call.count),),
+        views=_views(call),
+    )
 
 
 def _views(call: _Call) -> tuple[View, ...]:
@@ -197,16 +199,20 @@ def _token(call: _Call, columns: int) -> tuple[Node, ...]:
     wide, narrow = _widen(columns, size, padded), _narrow(columns, size, padded)
     product = (*wide, fp32.combine(columns), *_reduce(columns))
     weighted = (fp32.combine_scalar(columns), *narrow)
-    live = vector_tile((), weighted, (copy,), GRADIENT_OUT)
-    dropped = vector_tile(vector=(fp32.fill(padded), *narrow), step=NO_ROW)
+    live = (
+        vector_tile((), weighted, (copy,), GRADIENT_OUT),
+        vector_tile((copy,), product, step=PRODUCT),
+    )
+    dropped = (
+        vector_tile(vector=(fp32.fill(padded), *narrow), step=NO_ROW),
+        vector_tile(vector=(fp32.fill(padded), *product), step=ZEROS),
+    )
     live_experts = call.live_of(top_k)
     nodes: list[Node] = [vector_tile((copy,), wide, step=G_IN)]
     if live_experts:
-        row = vector_tile((copy,), product, step=PRODUCT)
-        nodes.append(Loop((live, row), live_experts, "expert", 1))
+        nodes.append(Loop(live, live_experts, "expert", 1))
     if live_experts < top_k:
-        nothing = vector_tile(vector=(fp32.fill(padded), *product), step=ZEROS)
-        nodes.append(Loop((dropped, nothing), top_k - live_experts, "expert", 1, live_experts))
+        nodes.append(Loop(dropped, top_k - live_experts, "expert", 1, live_experts))
     return tuple(nodes)
 
 
