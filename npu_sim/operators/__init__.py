@@ -258,9 +258,9 @@ def _help(operator: Operator) -> str:
     lines += [", ".join(CALL_OPTIONS), "    See :func:`npu_sim.run`.", "", "Returns", "-------"]
     for output in operator.outputs:
         lines += [f"{output.output} : ndarray", f"    {_argument_help(operator, output)}"]
-    lines += ["", "Raises", "------", "AclnnError"]
     lines += [
-        "    With the product's status when the call is refused, 361001 for data out of bounds."
+        *("", "Raises", "------", "AclnnError"),
+        "    With the product's status when the call is refused, 361001 for data out of bounds.",
     ]
     return "\n".join(lines)
 

@@ -89,19 +89,25 @@ def _path(case: Case, col_align: int) -> tuple[str, str, str]:
     """Return the path, its reason, and the work of a core."""
     tiling, factor, width = case.tiling, case.tiling.ub_factor, f"col_align {col_align}"
     if tiling.tiling_key == tiler.KEY_SPLIT:
-        pieces = Text(
-            "{pieces} pieces of up to {ub_factor} columns",
-            pieces=ceil_div(case.row.col, factor),
-            ub_factor=factor,
+        return (
+            "split",
+            Text("{width} does not fit the buffer whole", width=width),
+            Text(
+                "{pieces} pieces of up to {ub_factor} columns",
+                pieces=ceil_div(case.row.col, factor),
+                ub_factor=factor,
+            ),
         )
-        return "split", Text("{width} does not fit the buffer whole", width=width), pieces
-    reason = Text(
-        "{width}: {row_factor} rows fit the buffer",
-        width=width,
-        row_factor=tiler.rows_in_ub(case.row, case.device),
-    )
     groups = counted(ceil_div(tiling.block_factor, factor), "group")
-    return "full load", reason, Text("{groups} of up to {rows} rows", groups=groups, rows=factor)
+    return (
+        "full load",
+        Text(
+            "{width}: {row_factor} rows fit the buffer",
+            width=width,
+            row_factor=tiler.rows_in_ub(case.row, case.device),
+        ),
+        Text("{groups} of up to {rows} rows", groups=groups, rows=factor),
+    )
 
 
 def _caveats(case: Case) -> Iterator[Caveat]:
@@ -132,8 +138,9 @@ def split_of(case: Case) -> "Split":
     from npu_sim.kernels.rms_norm import FOLDED, LISTS, Split
 
     tiling = case.tiling
-    path = FOLDED if tiling.fold > 0 else LISTS
-    return Split(path, tiling.ub_factor, tiling.fold, tiling.ub_loop)
+    return Split(
+        FOLDED if tiling.fold > 0 else LISTS, tiling.ub_factor, tiling.fold, tiling.ub_loop
+    )
 
 
 def compute(run: Run) -> None:
@@ -175,8 +182,11 @@ def program(plan: Plan) -> Program:
             tiler.SPLIT_ROWS,
             lambda rows: _split_rows(rows, columns, factor, x, gamma.itemsize),
         )
-    phase = vector_phase("rows", cores, in_buffers=2, out_buffers=2)
-    return Program((phase,), assumptions=assumptions, views=tensor_views(plan))
+    return Program(
+        (vector_phase("rows", cores, in_buffers=2, out_buffers=2),),
+        assumptions=assumptions,
+        views=tensor_views(plan),
+    )
 
 
 def _sum_of_squares(elements: int, rows: int) -> tuple[Work, ...]:
@@ -184,8 +194,7 @@ def _sum_of_squares(elements: int, rows: int) -> tuple[Work, ...]:
 
 
 def _whole_rows(rows: int, columns: int, x: TensorSpec) -> tuple[Node, ...]:
-    elements = rows * columns
-    copy = copy_of(x, elements)
+    elements, copy = rows * columns, copy_of(x, rows * columns)
     vector = (*_sum_of_squares(elements, rows), fp32.combine(elements, 2))
     return vector_tile((copy,), vector, (copy,), Y_OF_ROWS), rstd_out(rows)
 

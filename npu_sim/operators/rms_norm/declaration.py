@@ -243,7 +243,7 @@ def describe(case: Case) -> Description:
 
 def workspace_parts(case: Case) -> list[WorkspacePart]:
     """Return the kernel's own workspace by part."""
-    parts = [
+    return [
         normalised_rows.SYSTEM,
         WorkspacePart(
             name="untouched",
@@ -251,17 +251,17 @@ def workspace_parts(case: Case) -> list[WorkspacePart]:
             kind="kernel",
             note="no kernel reads or writes it",
         ),
-    ]
-    return parts + [
-        WorkspacePart(
-            name=Text("copy of {name}", name=output.name),
-            bytes=0,
-            kind="kernel",
-            evidence=Evidence.UNKNOWN,
-            note="not published",
-        )
-        for output in case.operator.outputs
-        if not case.specs[output.name].contiguous
+        *(
+            WorkspacePart(
+                name=Text("copy of {name}", name=output.name),
+                bytes=0,
+                kind="kernel",
+                evidence=Evidence.UNKNOWN,
+                note="not published",
+            )
+            for output in case.operator.outputs
+            if not case.specs[output.name].contiguous
+        ),
     ]
 
 

@@ -88,8 +88,11 @@ def program(plan: Plan) -> Program:
     # A 16-bit x frees its buffer once it is widened, except on key 3, where the squares replace it.
     early = x.itemsize != FP32_BYTES and key != KEY_SINGLE_ROW
     broadcasts = BROADCASTS if key == KEY_MERGE_N and not plan.tiling.get("is_performance") else ()
-    phase = vector_phase("rows", cores, in_buffers=2 if early else 1)
-    return Program((phase,), broadcasts, views=tensor_views(plan))
+    return Program(
+        (vector_phase("rows", cores, in_buffers=2 if early else 1),),
+        broadcasts,
+        views=tensor_views(plan),
+    )
 
 
 def tensor_views(plan: Plan) -> tuple[View, ...]:
@@ -129,10 +132,9 @@ def copy_of(x: TensorSpec, elements: int) -> Copy:
 
 def gamma_in(columns: int, gamma_bytes: int, *live: str, widens: bool = False) -> Tile:
     """Return the tile that copies gamma in, and may widen it."""
-    vector = fp32.widen(columns, gamma_bytes) if widens else ()
     return vector_tile(
         (Copy(gamma_bytes * columns, columns),),
-        vector,
+        fp32.widen(columns, gamma_bytes) if widens else (),
         step=Step("gamma", "gamma is copied in", ("gamma",), live=("gamma", *live)),
     )
 
@@ -275,8 +277,9 @@ def instructions(plan: Plan) -> InstructionLists:
     """
     rows, key = _Rows(plan), plan.tiling_key or 0
     paths = {KEY_MERGE_N: rows.merged, KEY_SPLIT_D: rows.split}
-    compared = rows.like_compared and key == KEY_MERGE_N
-    return instructions_by_core(plan, paths.get(key, rows.whole), compared)
+    return instructions_by_core(
+        plan, paths.get(key, rows.whole), rows.like_compared and key == KEY_MERGE_N
+    )
 
 
 class _Rows(NormalisedRows):
@@ -341,13 +344,19 @@ class _Rows(NormalisedRows):
         if self.spares_broadcasts:
             return *once, *in_groups(rows, self.row_factor, self._spared_group)
         gamma_bytes = FP32_BYTES if self.gamma_is_wide else self.gamma_bytes
-        once += copied_rows(self.row_factor, self.aligned, gamma_bytes)
-        return *once, *in_groups(rows, self.row_factor, self._merged_group)
+        return (
+            *once,
+            *copied_rows(self.row_factor, self.aligned, gamma_bytes),
+            *in_groups(rows, self.row_factor, self._merged_group),
+        )
 
     def _sums(self, rows: int) -> Issues:
-        row_bytes = FP32_BYTES * self.aligned
         sums = lane_sums(
-            rows, self.columns, row_bytes, self.starts["squares"], self.starts["reduction"]
+            rows,
+            self.columns,
+            FP32_BYTES * self.aligned,
+            self.starts["squares"],
+            self.starts["reduction"],
         )
         return *self.squared(rows * self.aligned), *sums, *self.rstd(rows)
 
@@ -370,7 +379,6 @@ class _Rows(NormalisedRows):
         """
         steps, row_bytes = ceil_div(self.aligned, LANES), FP32_BYTES * self.aligned
         squares, gamma = self.starts["squares"], self.starts["gamma"]
-        by_rstd = Issue("mul", rows, times=steps)
         by_gamma = (
             by_rows(
                 "mul",
@@ -381,5 +389,10 @@ class _Rows(NormalisedRows):
             )
             for step in range(steps)
         )
-        broadcast = Issue("broadcast to blocks", rows)
-        return *self._sums(rows), broadcast, by_rstd, *by_gamma, *self.narrowed(rows * self.aligned)
+        return (
+            *self._sums(rows),
+            Issue("broadcast to blocks", rows),
+            Issue("mul", rows, times=steps),
+            *by_gamma,
+            *self.narrowed(rows * self.aligned),
+        )

@@ -92,20 +92,23 @@ def _gamma_in(columns: int, gamma_bytes: int) -> Tile:
 
 
 def _dgamma_out(columns: int, plan: Plan) -> Tile:
-    live = ("dgamma", "means", *ALWAYS)
     says = "the core's sums for dgamma are copied out and added atomically to the result"
-    step = Step("dgamma", says, writes=("dgamma",), live=live)
+    writes: tuple[str, ...] = ("dgamma",)
     if plan.tiling["fixed_output"]:
         says = "the core's sums for dgamma are copied out to its place in the workspace"
-        step = Step("dgamma", says, live=live)
-    return vector_tile(copy_out=(Copy(FP32_BYTES * columns, columns),), step=step)
+        writes = ()
+    return vector_tile(
+        copy_out=(Copy(FP32_BYTES * columns, columns),),
+        step=Step("dgamma", says, writes=writes, live=("dgamma", "means", *ALWAYS)),
+    )
 
 
 def _row_sum(columns: int, rows: int) -> tuple[Work, ...]:
     """Return a row sum: halve down to 64 lanes, then sum one repeat (page, ``halving``)."""
-    halved = max(columns - VECTOR_LANES, 0) * rows
-    halving = (fp32.combine(halved),) if columns > VECTOR_LANES else ()
-    return *halving, fp32.add_up(min(columns, VECTOR_LANES), rows)
+    sums = fp32.add_up(min(columns, VECTOR_LANES), rows)
+    if columns <= VECTOR_LANES:
+        return (sums,)
+    return fp32.combine((columns - VECTOR_LANES) * rows), sums
 
 
 def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
@@ -114,7 +117,6 @@ def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
 
     def group(rows: int) -> tuple[Node, ...]:
         elements = rows * columns
-        copy_in = (_copy(dy, elements, times=2), Copy(FP32_BYTES * rows, rows))
         # xh, p, dgamma, g, g*xh before the sum; xh*m, the difference, times rstd after it.
         vector = (
             *fp32.widen(elements, dy.itemsize, 2),
@@ -124,7 +126,7 @@ def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
         )
         return (
             vector_tile(
-                copy_in,
+                (_copy(dy, elements, times=2), Copy(FP32_BYTES * rows, rows)),
                 vector,
                 (_copy(dy, elements),),
                 Step(
@@ -139,9 +141,9 @@ def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
             ),
         )
 
-    once = _gamma_in(columns, gamma_bytes), _dgamma_out(columns, plan)
-    core_nodes = ranged_cores(plan, "rows", max(plan.tiling["ub_factor"], 1), group)
-    cores = {core: (once[0], *nodes, once[1]) for core, nodes in core_nodes.items()}
+    first, last = _gamma_in(columns, gamma_bytes), _dgamma_out(columns, plan)
+    groups = ranged_cores(plan, "rows", max(plan.tiling["ub_factor"], 1), group)
+    cores = {core: (first, *nodes, last) for core, nodes in groups.items()}
     return vector_phase("rows", cores, in_buffers=2, out_buffers=2)
 
 
@@ -210,12 +212,11 @@ def _merge(plan: Plan) -> Phase:
     width_per_core = ceil_div(columns, workers)
 
     def merge(width: int) -> tuple[Node, ...]:
-        copy, out = Copy(FP32_BYTES * width, width, cores), Copy(FP32_BYTES * width, width)
         return (
             vector_tile(
-                (copy,),
+                (Copy(FP32_BYTES * width, width, cores),),
                 (fp32.combine(width, cores),),
-                (out,),
+                (Copy(FP32_BYTES * width, width),),
                 Step(
                     "merge",
                     "columns {columns}: dgamma = sum of the parts of all cores in the workspace, "
@@ -293,11 +294,12 @@ class _Rows(NormalisedRows):
 
     def split(self, rows: int) -> Issues:
         """Return the instructions of key 2: two passes over the column pieces of a group."""
-        return in_groups(rows, GROUP_ROWS, self._split_group)
 
-    def _split_group(self, rows: int) -> Issues:
-        pieces = in_groups(self.columns, self.ub_factor, partial(self._piece, rows))
-        return full_repeats("duplicate", rows), full_repeats("muls", rows), *pieces
+        def group(count: int) -> Issues:
+            pieces = in_groups(self.columns, self.ub_factor, partial(self._piece, count))
+            return full_repeats("duplicate", count), full_repeats("muls", count), *pieces
+
+        return in_groups(rows, GROUP_ROWS, group)
 
     def _piece(self, rows: int, width: int) -> Issues:
         on = self.on
@@ -307,6 +309,8 @@ class _Rows(NormalisedRows):
         sums = (*widened, scaled, *widened, *dgamma, *products)
         dx = on("mul", width, "dy", "gamma"), on("sub", width, "dy", "x"), scaled
         gradient = (*widened, scaled, scaled, *widened, *dx, *self.narrowed(width))
-        means = full_repeats("add", rows, 0, MEANS_BYTES, between="the means")
-        first = (*gamma, full_repeats("duplicate", width), *repeated(sums, rows), means)
-        return (*first, *gamma, *repeated(gradient, rows))
+        return (
+            *(*gamma, full_repeats("duplicate", width), *repeated(sums, rows)),
+            full_repeats("add", rows, 0, MEANS_BYTES, between="the means"),
+            *(*gamma, *repeated(gradient, rows)),
+        )

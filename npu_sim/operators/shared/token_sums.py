@@ -104,16 +104,19 @@ def check_indices(indices: np.ndarray, rows: str) -> None:
     """
     if indices.size and np.minimum.reduce(indices) < 0:
         position = int(np.argmax(indices < 0))
-        message = Text(
-            "sorted_indices[{position}] = {indices} is negative",
-            position=position,
-            indices=indices[position],
+        raise runtime_failure(
+            "sorted_indices",
+            Text(
+                "sorted_indices[{position}] = {indices} is negative",
+                position=position,
+                indices=indices[position],
+            ),
+            Text(
+                "index >= 0, at or beyond the rows of {rows} for a dropped token; nothing was "
+                "written",
+                rows=rows,
+            ),
         )
-        hint = Text(
-            "index >= 0, at or beyond the rows of {rows} for a dropped token; nothing was written",
-            rows=rows,
-        )
-        raise runtime_failure("sorted_indices", message, hint)
 
 
 def negative_indices(indices: np.ndarray) -> Iterator[Caveat]:
@@ -144,16 +147,19 @@ def buffer_message(
     length = moe.piece_length(ub_bytes, hidden, size)
     if length <= 0:
         column_bytes = moe.bytes_per_column(moe.FEWEST_BUFFERS, size)
-        smallest = moe.RESERVED_BYTES + (moe.HIDDEN_ALIGNMENT + 1) * column_bytes
-        message = Text(
-            "no piece of a row fits the Unified Buffer of {title}: {ub_bytes} usable bytes",
-            title=case.profile.title,
-            ub_bytes=ub_bytes,
+        return (
+            rows,
+            Text(
+                "no piece of a row fits the Unified Buffer of {title}: {ub_bytes} usable bytes",
+                title=case.profile.title,
+                ub_bytes=ub_bytes,
+            ),
+            Text(
+                "the smallest piece of {dtype} needs {smallest} bytes",
+                dtype=dtype,
+                smallest=moe.RESERVED_BYTES + (moe.HIDDEN_ALIGNMENT + 1) * column_bytes,
+            ),
         )
-        hint = Text(
-            "the smallest piece of {dtype} needs {smallest} bytes", dtype=dtype, smallest=smallest
-        )
-        return rows, message, hint
     unit = moe.bytes_per_column(moe.buffers_of(ub_bytes, length, size), size)
     needed, left = entry_bytes * top_k, moe.bytes_for_entries(ub_bytes, hidden, size)
     message = Text(
@@ -200,7 +206,6 @@ class Entries:
 def describe(case: Case, entries: Entries, caveats: Iterable[Caveat]) -> Description:
     """Return what the operators state of a plan."""
     tiling, (path, path_reason) = case.tiling, _path(case)
-    reason = "every token is summed by one core, its rows in k order; nothing is added atomically"
     return vector_plan(
         case,
         path=path,
@@ -211,7 +216,14 @@ def describe(case: Case, entries: Entries, caveats: Iterable[Caveat]) -> Descrip
         memories=lambda: (memory(case, entries),),
         conditions=lambda: _decisions(case, entries),
         workspace=(_workspace(case, tiling),),
-        order=(OutputOrder(output=case.outputs[0].output, fixed=True, reason=reason),),
+        order=(
+            OutputOrder(
+                output=case.outputs[0].output,
+                fixed=True,
+                reason="every token is summed by one core, its rows in k order; nothing is added "
+                "atomically",
+            ),
+        ),
         caveats=caveats,
     )
 
@@ -229,18 +241,15 @@ def _path(case: Case) -> tuple[str, str]:
         return "whole rows", Text(
             "hidden {hidden} <= {longest}", hidden=case.row.hidden, longest=longest
         )
-    rest = (
-        Text(", then {hidden_remainder}", hidden_remainder=tiling.hidden_remainder)
-        if tiling.hidden_remainder
-        else ""
-    )
     return "rows in pieces", Text(
         "hidden {hidden} > {longest}; {hidden_pieces} of {hidden_length} columns{rest}",
         hidden=case.row.hidden,
         longest=longest,
         hidden_pieces=tiling.hidden_pieces,
         hidden_length=tiling.hidden_length,
-        rest=rest,
+        rest=Text(", then {hidden_remainder}", hidden_remainder=tiling.hidden_remainder)
+        if tiling.hidden_remainder
+        else "",
     )
 
 
@@ -249,20 +258,16 @@ def _per_core(tiling: moe.Tiling, entries: Entries) -> str:
     name, count = entries.name, counted(tiling.batch_tokens, "token")
     if tiling.batches == 1 and tiling.batch_remainder == 0:
         return Text("{name} of {count} at once; {rows}", name=name, count=count, rows=rows)
-    batches = (
-        Text("{batches} batches", batches=tiling.batches) if tiling.batches != 1 else "one batch"
-    )
-    rest = (
-        Text(" and one of {batch_remainder}", batch_remainder=tiling.batch_remainder)
-        if tiling.batch_remainder
-        else ""
-    )
     return Text(
         "{name} in {batches} of {count}{rest}; {rows}",
         name=name,
-        batches=batches,
+        batches=Text("{batches} batches", batches=tiling.batches)
+        if tiling.batches != 1
+        else "one batch",
         count=count,
-        rest=rest,
+        rest=Text(" and one of {batch_remainder}", batch_remainder=tiling.batch_remainder)
+        if tiling.batch_remainder
+        else "",
         rows=rows,
     )
 
@@ -277,8 +282,10 @@ def memory(case: Case, entries: Entries) -> Memory:
         buffers["sum in fp32"] = 4 * length + moe.MARGIN_BYTES
         buffers["row in fp32"] = 4 * length
     count = Text("of {count}", count=counted(tiling.batch_tokens, "token"))
-    rows = Text("{buffers} input rows", buffers=tiling.buffers)
-    notes = {**dict.fromkeys(entries.buffers, count), "token rows": rows}
+    notes = {
+        **dict.fromkeys(entries.buffers, count),
+        "token rows": Text("{buffers} input rows", buffers=tiling.buffers),
+    }
     found = ub_memory(case, {**buffers, **entries.buffers}, notes=notes)
     return found.model_copy(update={"margin_bytes": case.profile.product.ub_reserved_bytes})
 
@@ -343,20 +350,25 @@ def _entry_decisions(case: Case, entries: Entries) -> Iterator[Decision]:
         Text("{name} are copied for {count} at a time", name=name, count=count),
         ("tokens",),
     )
-    needed = tiling.core_tokens * token_bytes
-    values = {"tokens of a core": tiling.core_tokens, "bytes needed": needed, "bytes left": left}
+    values = {
+        "tokens of a core": tiling.core_tokens,
+        "bytes needed": tiling.core_tokens * token_bytes,
+        "bytes left": left,
+    }
     yield decision(case, at_once, **values)
 
 
 def _workspace(case: Case, tiling: moe.Tiling) -> WorkspacePart:
-    system = WorkspacePart(name="system", bytes=tiling.workspace_bytes, kind="system")
     if tiling.workspace_bytes:
-        return system
-    note = (
-        "the planner does not request it at this release; whether the framework adds it is "
-        "not published"
+        return WorkspacePart(name="system", bytes=tiling.workspace_bytes, kind="system")
+    return WorkspacePart(
+        name="system",
+        bytes=0,
+        kind="system",
+        evidence=Evidence.UNKNOWN,
+        note="the planner does not request it at this release; whether the framework adds it is "
+        "not published",
     )
-    return system.model_copy(update={"evidence": Evidence.UNKNOWN, "note": note})
 
 
 def permuted_tokens(help: str) -> Tensor:
