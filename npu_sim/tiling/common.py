@@ -63,6 +63,18 @@ def equal_parts(total: int, cores: int) -> tuple[int, int, int]:
     return used, part, total - (used - 1) * part
 
 
+def split_longest_first(total: int, cores: int) -> tuple[int, int, int, int]:
+    """Split ``total`` over cores as evenly as possible, the longer parts first.
+
+    Returns the front cores, which take one more, the tail cores, and the part of a front and of a
+    tail core.
+    """
+    rest = total % cores
+    front_cores = rest if rest != 0 else cores
+    tail_cores = 0 if total <= cores else cores - front_cores
+    return front_cores, tail_cores, ceil_div(total, cores), total // cores
+
+
 def even_range(core: int, size: int, longer: int) -> tuple[int, int]:
     """Return the half-open range of a core: ``size`` items, one more on the first ``longer``."""
     start = core * size + min(core, longer)

@@ -23,11 +23,11 @@ from npu_sim.tiling.common import (
     Structure,
     align,
     align_down,
-    ceil_div,
     element_bytes,
     even_range,
     nothing,
     raw_planner,
+    split_longest_first,
     vendor_fields,
 )
 
@@ -119,18 +119,6 @@ class Tiling(NamedTuple):
 NO_TILING: Tiling = nothing(Tiling)
 
 
-def split_rows(rows: int, cores: int) -> tuple[int, int, int, int]:
-    """Split rows over cores as evenly as possible.
-
-    Returns the front cores, which come first and take one row more, the tail cores, and the rows of
-    a front and of a tail core.
-    """
-    rest = rows % cores
-    front_cores = rest if rest != 0 else cores
-    tail_cores = 0 if rows <= cores else cores - front_cores
-    return front_cores, tail_cores, ceil_div(rows, cores), rows // cores
-
-
 def unit_columns(dtype_code: int) -> int:
     """Return the columns of the smallest whole piece of a row."""
     return COLUMN_UNIT_BYTES // element_bytes(dtype_code)
@@ -181,7 +169,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     cores = device.vector_cores
     if cores <= 0:
         return NO_TILING
-    front_cores, tail_cores, front_rows, tail_rows = split_rows(problem.N, cores)
+    front_cores, tail_cores, front_rows, tail_rows = split_longest_first(problem.N, cores)
     buffers = row_buffers(problem, front_rows, cores)
     used_bytes = sum(buffers)
     budget = column_budget(device.ub_bytes, used_bytes, problem.dtype)

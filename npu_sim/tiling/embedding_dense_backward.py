@@ -308,9 +308,7 @@ def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
     if is_small_dim(tiling.tiling_key):
         start = tiling.small_dim.former_copy_row * core
         last = core == tiling.block_dim - 1
-        return start, start + (
-            tiling.small_dim.tail_copy_row if last else tiling.small_dim.former_copy_row
-        )
+        return start, tiling.rows if last else start + tiling.small_dim.former_copy_row
     return even_range(core, tiling.row_split.tail_row_num, tiling.row_split.former_row_rep_time)
 
 

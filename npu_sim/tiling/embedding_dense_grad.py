@@ -86,22 +86,15 @@ def scale_bytes(dim: int, num_weights: int, index_bytes: int, cores: int) -> int
     return bytes_per_column(index_bytes) * dim + index_bytes * counts_size(num_weights, cores)
 
 
-def largest_scale_dim_documented(
-    num_weights: int, index_bytes: int, cores: int, bound_bytes: int
-) -> int:
-    """Return the largest dim with ``scale_bytes < bound_bytes``; below 0 if dim 0 is too large."""
-    return (bound_bytes - 1 - index_bytes * counts_size(num_weights, cores)) // bytes_per_column(
-        index_bytes
-    )
+def largest_scale_dim(num_weights: int, index_bytes: int, cores: int, most_bytes: int) -> int:
+    """Return the largest dim with ``scale_bytes <= most_bytes``; below 0 if dim 0 is too large."""
+    counter_bytes = index_bytes * counts_size(num_weights, cores)
+    return (most_bytes - counter_bytes) // bytes_per_column(index_bytes)
 
 
-def largest_scale_dim_hardware(
-    num_weights: int, index_bytes: int, cores: int, ub_bytes: int
-) -> int:
-    """Return the largest dim with ``scale_bytes + 32 <= ub - 16384``; below 0 if 0 is too large."""
-    return (
-        ub_bytes - UB_RESERVED_BYTES - BLOCK_BYTES - index_bytes * counts_size(num_weights, cores)
-    ) // bytes_per_column(index_bytes)
+def usable_scale_bytes(ub_bytes: int) -> int:
+    """Return the bytes of the Unified Buffer that ``scale_bytes`` may take."""
+    return ub_bytes - UB_RESERVED_BYTES - BLOCK_BYTES
 
 
 def tile(problem: Problem, device: Device) -> Tiling:

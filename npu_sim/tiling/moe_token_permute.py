@@ -30,6 +30,7 @@ from npu_sim.tiling.common import (
     fields_of,
     nothing,
     raw_planner,
+    split_longest_first,
     vendor_fields,
 )
 
@@ -342,9 +343,7 @@ def split_copies(problem: Problem, device: Device, position_bytes: int) -> Copie
         pieces = quotient_up(problem.hidden, piece)
         last_piece = problem.hidden - (pieces - 1) * piece
         row_buffer_bytes, position_buffer_bytes = piece * size, SPLIT_POSITIONS_BYTES
-    front_tokens, tail_tokens = ceil_div(tokens, cores), tokens // cores
-    front_cores = tokens % cores or cores
-    tail_cores = 0 if tokens <= cores else cores - front_cores
+    front_cores, tail_cores, front_tokens, tail_tokens = split_longest_first(tokens, cores)
     return Copies(
         cores=front_cores + tail_cores,
         front_cores=front_cores,

@@ -10,10 +10,10 @@ from npu_sim.cores import Device
 from npu_sim.tiling.common import DTYPE_CODES, Raw, Structure, element_bytes, fields_of, raw_planner
 from npu_sim.tiling.moe_token_unpermute import (
     INDEX_BYTES,
+    KEYS,
     NO_TILING,
     Problem,
     Tiling,
-    key_of,
     tile,
     tile_executable,
 )
@@ -21,8 +21,8 @@ from npu_sim.tiling.moe_token_unpermute import (
 
 def sum_problem(entries: int, rows: int, hidden: int, top_k: int, dtype: int) -> Problem:
     """Return a call as the planner of sums takes it; ``entries`` is the length of sortedIndices."""
-    size, key = element_bytes(dtype), key_of(dtype)
-    return Problem(entries // top_k, rows, hidden, top_k, size, key, INDEX_BYTES, 1)
+    size = element_bytes(dtype)
+    return Problem(entries // top_k, rows, hidden, top_k, size, KEYS[dtype], INDEX_BYTES, 1)
 
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:

@@ -13,7 +13,6 @@ from npu_sim.cores import Device
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
     DTYPE_CODES,
-    FP16,
     FP32,
     FP32_BYTES,
     SUCCESS,
@@ -52,8 +51,8 @@ MOST_TOPK = RESERVED_TOPK
 """Most experts of a token for the planner of sums with probs, even if more would fit; the
 kernel of the gradient has arrays of this length."""
 
-KEY_BF16, KEY_FP16, KEY_FP32 = 0, 2, 4
-"""Tiling keys by dtype of the rows."""
+KEYS = (4, 2, 0)
+"""Tiling keys by dtype code of the rows."""
 
 
 class Problem(NamedTuple):
@@ -130,13 +129,6 @@ class Tiling(NamedTuple):
 
 
 NO_TILING: Tiling = nothing(Tiling)
-
-
-def key_of(dtype: int) -> int:
-    """Return the tiling key for the dtype code of the rows."""
-    if dtype == FP32:
-        return KEY_FP32
-    return KEY_FP16 if dtype == FP16 else KEY_BF16
 
 
 def bytes_per_column(buffers: int, element_bytes: int) -> int:
@@ -263,8 +255,8 @@ NO_PROBS = -1
 """Dtype code of probs for a call without probs."""
 KEY_PROBS = 1
 """Added to the key with probs."""
-KEY_BF16_PROBS, KEY_FP16_PROBS, KEY_FP32_PROBS = 8, 16, 24
-"""Added to the key if the dtype of probs differs from that of the tokens."""
+KEYS_OF_PROBS = (24, 16, 8)
+"""Added to the key, by dtype code of probs, if it differs from that of the tokens."""
 
 
 def bytes_of_entry(probs: int) -> int:
@@ -280,15 +272,9 @@ def bytes_of_entry(probs: int) -> int:
 
 def key_with_probs(dtype: int, probs: int) -> int:
     """Return the tiling key for the dtype codes of tokens and probs."""
-    key = key_of(dtype)
     if probs == NO_PROBS:
-        return key
-    key += KEY_PROBS
-    if probs == dtype:
-        return key
-    if probs == FP32:
-        return key + KEY_FP32_PROBS
-    return key + (KEY_FP16_PROBS if probs == FP16 else KEY_BF16_PROBS)
+        return KEYS[dtype]
+    return KEYS[dtype] + KEY_PROBS + (0 if probs == dtype else KEYS_OF_PROBS[probs])
 
 
 def sum_problem(

@@ -95,14 +95,16 @@ def test_the_largest_scaled_dim_is_the_last_one_within_the_bound(
 ):
     counts = num_weights // cores + num_weights % cores
     factor = 36 if index_bytes == 4 else 20
-    documented = v1.largest_scale_dim_documented(num_weights, index_bytes, cores, 180192)
+    documented = v1.largest_scale_dim(num_weights, index_bytes, cores, 180191)
     assert (
         factor * documented + index_bytes * counts
         < 180192
         <= factor * (documented + 1) + index_bytes * counts
     )
     ub_bytes = load_profile(None, soc).device.ub_bytes
-    hardware = v1.largest_scale_dim_hardware(num_weights, index_bytes, cores, ub_bytes)
+    hardware = v1.largest_scale_dim(
+        num_weights, index_bytes, cores, v1.usable_scale_bytes(ub_bytes)
+    )
     free = ub_bytes - 16384 - index_bytes * counts
     assert factor * hardware + 32 <= free < factor * (hardware + 1) + 32
 

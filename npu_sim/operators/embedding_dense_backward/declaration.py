@@ -12,7 +12,6 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import (
     ASCEND_950,
-    BLOCK_BYTES,
     FLOAT_DTYPES,
     FORMATS,
     INVALID,
@@ -93,8 +92,7 @@ def _scaled_message(call: Inspection) -> tuple[str, str]:
         bound=Text("< {bound_bytes} (documented)", bound_bytes=bound_bytes)
         if call.limits == "documented"
         else Text(
-            "<= {physical} (Unified Buffer)",
-            physical=device.ub_bytes - v1.UB_RESERVED_BYTES - BLOCK_BYTES,
+            "<= {physical} (Unified Buffer)", physical=v1.usable_scale_bytes(device.ub_bytes)
         ),
         num_weights=row.num_weights,
         cores=cores,

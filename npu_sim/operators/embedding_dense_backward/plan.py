@@ -129,10 +129,12 @@ def older_index_bytes(row: Any) -> int:
 
 def largest_scaled_dims(row: Any, device: Device, bound_bytes: int) -> tuple[int, int]:
     """Return the largest dim that EmbeddingDenseGrad scales: documented, and by the hardware."""
-    index_bytes, cores = older_index_bytes(row), device.vector_cores
-    weights, ub_bytes = row.num_weights, device.ub_bytes
-    documented = v1.largest_scale_dim_documented(weights, index_bytes, cores, bound_bytes)
-    return documented, v1.largest_scale_dim_hardware(weights, index_bytes, cores, ub_bytes)
+    weights, index_bytes, cores = row.num_weights, older_index_bytes(row), device.vector_cores
+    usable = v1.usable_scale_bytes(device.ub_bytes)
+    return (
+        v1.largest_scale_dim(weights, index_bytes, cores, bound_bytes - 1),
+        v1.largest_scale_dim(weights, index_bytes, cores, usable),
+    )
 
 
 def fits_scaled(row: Any, device: Device, rules: Any) -> bool:

@@ -27,13 +27,13 @@ from npu_sim.tiling.common import (
     largest_power,
     nothing,
     raw_planner,
+    split_longest_first,
 )
 from npu_sim.tiling.cross_entropy_loss_grad import (
     MEAN,
     NONE,
     REDUCTIONS,
     TAIL_COLUMNS,
-    split_rows,
     vendor_structure,
 )
 
@@ -206,8 +206,7 @@ def label_buffers(problem: Problem, rows: int, buf3: int, smooths: bool) -> Labe
 
 def weight_blocks(problem: Problem, piece: int) -> WeightBlocks:
     """Return the blocks of columns over which smoothing adds weights, where columns are cut."""
-    loops = problem.columns // piece if piece else 0
-    times = largest_power(loops)
+    times = largest_power(problem.columns // piece if piece else 0)
     rest = problem.columns - times * piece
     tail_times, tail = 0, rest
     if piece:
@@ -232,7 +231,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         return NO_TILING
     if problem.rows == 0 or problem.columns == 0:
         return empty(problem.reduction)
-    front_cores, tail_cores, front_rows, tail_rows = split_rows(problem.rows, cores)
+    front_cores, tail_cores, front_rows, tail_rows = split_longest_first(problem.rows, cores)
     used_cores = front_cores + tail_cores
     columns, held, blocks = padded_columns(problem), whole_rows(problem, device), NO_TILING.blocks
     loop = tail = 0

@@ -11,7 +11,6 @@ from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
 from npu_sim.tiling.common import (
-    BF16,
     BLOCK_BYTES,
     DTYPE_CODES,
     FP32,
@@ -35,6 +34,8 @@ CLEARED_BYTES = 1024
 """Unit in which the clearing of the output is split over cores."""
 MOST_FULL_LOAD_ROWS = 1024
 """Most rows that are in the Unified Buffer together."""
+DTYPE_DIGITS = (4, 2, 1)
+"""Last digit of the tiling key, by dtype code."""
 FULL_LOAD_KEYS = 114
 """Largest tiling key of calls whose rows are in the Unified Buffer together."""
 LEAST_ROWS = 5
@@ -120,11 +121,6 @@ def is_full_load(tiling: Tiling) -> bool:
     return tiling.tiling_key <= FULL_LOAD_KEYS
 
 
-def indices_of_block(index_bytes: int) -> int:
-    """Return the indices of a 32-byte block."""
-    return BLOCK_BYTES // index_bytes
-
-
 def sort_bytes(rows: int, index_bytes: int) -> int:
     """Return the bytes of the sort with positions (page, "sort(n)")."""
     return align(rows, SORT_ROWS) * (SORT_BYTES + index_bytes) + SORT_RESERVED_BYTES
@@ -146,7 +142,7 @@ def full_load_columns(problem: Problem, device: Device) -> int:
     if problem.rows > MOST_FULL_LOAD_ROWS:
         return 0
     size, index_bytes = element_bytes(problem.dtype), problem.index_bytes
-    padded = align(problem.rows, indices_of_block(index_bytes))
+    padded = align(problem.rows, BLOCK_BYTES // index_bytes)
     free = (
         device.ub_bytes
         - RESERVED_BYTES
@@ -160,7 +156,7 @@ def full_load_columns(problem: Problem, device: Device) -> int:
 def batch_bytes(problem: Problem, columns: int, rows: int) -> int:
     """Return the Unified Buffer of a batch (page, "size(A, S)")."""
     size = element_bytes(problem.dtype)
-    padded = align(rows, indices_of_block(problem.index_bytes))
+    padded = align(rows, BLOCK_BYTES // problem.index_bytes)
     return (
         rows * align(columns, BLOCK_BYTES // size) * size
         + FP32_BYTES * rows * align(columns, 8)
@@ -187,7 +183,7 @@ def scan_bytes(problem: Problem, columns: int, rows: int) -> int:
     size = element_bytes(problem.dtype)
     padded = align(columns, BLOCK_BYTES // size)
     if problem.scale_grad_by_freq:
-        counters = align(rows, indices_of_block(problem.index_bytes)) * problem.index_bytes
+        counters = align(rows, BLOCK_BYTES // problem.index_bytes) * problem.index_bytes
         return 2 * FP32_BYTES * rows * padded + counters
     return rows * padded * (FP32_BYTES + size)
 
@@ -222,13 +218,6 @@ def scan_of(problem: Problem, core_columns: int, ub_bytes: int) -> Scan:
     )
 
 
-def dtype_digit(dtype: int) -> int:
-    """Return the last digit of the tiling key: 4 fp32, 2 fp16, 1 bf16."""
-    if dtype == FP32:
-        return 4
-    return 1 if dtype == BF16 else 2
-
-
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
@@ -247,7 +236,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     workspace = SYSTEM_WORKSPACE_BYTES
     if columns > 0:
         core_columns = ceil_div(dim, process_cores)
-        key = 100 + dtype_digit(problem.dtype) + (10 if problem.scale_grad_by_freq else 0)
+        key = 100 + DTYPE_DIGITS[problem.dtype] + (10 if problem.scale_grad_by_freq else 0)
         batch_rows = rows
     else:
         columns, batch_rows = core_columns, rows
@@ -257,7 +246,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
             batch_rows = fitting_rows(problem, columns, ub_bytes)
         if batch_rows <= 0:
             return NO_TILING
-        key = 100 * problem.index_bytes + dtype_digit(problem.dtype)
+        key = 100 * problem.index_bytes + DTYPE_DIGITS[problem.dtype]
         scan = scan_of(problem, core_columns, ub_bytes)
         workspace += problem.num_weights * (problem.index_bytes + FP32_BYTES * dim)
     batches, pieces = ceil_div(rows, batch_rows), ceil_div(core_columns, columns)
@@ -280,7 +269,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         column_pieces=pieces,
         last_columns=core_columns - (pieces - 1) * columns,
         sort_bytes=sort_bytes(
-            align(batch_rows, indices_of_block(problem.index_bytes)), problem.index_bytes
+            align(batch_rows, BLOCK_BYTES // problem.index_bytes), problem.index_bytes
         ),
         process_cores=process_cores,
         clear_cores=clear_cores,

@@ -267,10 +267,9 @@ def places_stage(problem: Problem, device: Device) -> RowLoops:
     """Return the loops that write the places of the entries (page, srcToDstComputeParamsOp)."""
     cores = device.vector_cores
     at_once = (usable_bytes(problem, device) - 1024 - 32 * cores) // 64 // 2
-    copy_stage = stage(problem, cores, at_once, problem.hidden, 0, 0)
-    rows_per_core, last = copy_stage.core_rows, copy_stage.last_rows
+    need, rows_per_core, last = equal_parts(problem.num_tokens * problem.num_topk, cores)
     return RowLoops(
-        cores=copy_stage.cores,
+        cores=need,
         kept_rows=0,
         core_rows=rows_per_core,
         core_at_once=min(rows_per_core, at_once),
@@ -343,9 +342,9 @@ def moves_stage(problem: Problem, device: Device) -> RowLoops:
         return idle_stage(kept, 0, 0, 0)
     if not scatters(problem, device):
         return gather_stage(problem, device, half, FP32_BYTES, 0, kept)
-    copy_stage = stage(problem, cores, half, problem.hidden, 0, 0)
     if kept == 0:
-        return idle_stage(0, copy_stage.core_rows, copy_stage.last_rows, 1)
+        _, entries, last_entries = equal_parts(problem.num_tokens * problem.num_topk, cores)
+        return idle_stage(0, entries, last_entries, 1)
     rows = scattered_rows(problem, device)
     need = ceil_div(kept, ceil_div(kept, cores))
     rows_per_core = ceil_div(kept, need)

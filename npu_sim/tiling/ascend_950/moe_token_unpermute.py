@@ -14,8 +14,6 @@ from npu_sim.cores import Device
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
     DTYPE_CODES,
-    FP16,
-    FP32,
     FP32_BYTES,
     SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
@@ -36,8 +34,8 @@ from npu_sim.tiling.moe_token_unpermute import INDEX_BYTES, NO_PROBS
 SOME_ROWS, SPLIT_COLUMNS, ALL_TOKENS, ALL_ROWS = 10000, 20000, 30000, 40000
 """Tiling keys without their last two digits: some rows of a token are in the Unified Buffer at a
 time; pieces of one row; the rows of all tokens; all rows of a token."""
-KEY_BASE, KEY_FP16_PROBS, KEY_BF16_PROBS = 20, 1, 2
-"""Added to every key, and for 16-bit probs."""
+KEY_BASE, KEYS_OF_PROBS = 20, (0, 1, 2)
+"""Added to every key, and by dtype code of probs."""
 
 FEW_ROWS = 4
 """Most rows of a token for which rows of several tokens are in the buffer (page, key 40000)."""
@@ -219,6 +217,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         last_group_rows = top_k - (row_groups - 1) * group_rows
         room = half - group_rows * row - align(group_rows * size, BLOCK_BYTES)
     column_pieces, piece_columns = 1, hidden
+    key_of_probs = 0 if problem.probs == NO_PROBS else KEYS_OF_PROBS[problem.probs]
     if key == SPLIT_COLUMNS:
         row_groups = group_rows = last_group_rows = 0
         longest = half // size // (2 if size == FP32_BYTES else 3)
@@ -236,7 +235,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         last_core_last_batch_tokens = last_core_tokens - (last_core_batches - 1) * batch_tokens
     return Tiling(
         status=SUCCESS,
-        tiling_key=key + KEY_BASE + key_of_probs(problem.probs),
+        tiling_key=key + KEY_BASE + key_of_probs,
         block_dim=block_dim,
         workspace_bytes=SYSTEM_WORKSPACE_BYTES,
         tokens=problem.tokens,
@@ -258,13 +257,6 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         last_group_rows=last_group_rows,
         rows=problem.rows,
     )
-
-
-def key_of_probs(probs: int) -> int:
-    """Return the last digit of the tiling key."""
-    if probs in (FP32, NO_PROBS):
-        return 0
-    return KEY_FP16_PROBS if probs == FP16 else KEY_BF16_PROBS
 
 
 def problem_of_row(row: Any) -> Problem:

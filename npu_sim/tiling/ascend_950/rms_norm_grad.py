@@ -26,6 +26,7 @@ from npu_sim.tiling.common import (
     bit_length,
     ceil_div,
     element_bytes,
+    equal_parts,
     largest_power,
     nothing,
     raw_planner,
@@ -187,11 +188,6 @@ NO_TILING: Tiling = nothing(Tiling)
 def is_wide(columns: int) -> bool:
     """Return whether a row is cut into pieces for dx."""
     return columns > WIDEST_ROW
-
-
-def body_of(columns: int) -> int:
-    """Return the columns that later ones are added to in the sum of a row (page, "bodyPart")."""
-    return 1 << bit_length(columns // 2 - 1) if is_wide(columns) else 0
 
 
 def splits_rows(problem: Problem, device: Device, rules: Any) -> bool:
@@ -361,9 +357,11 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
             row_blocks=none.row_blocks,
             nan=split_nan(problem.col, device),
         )
-    wide, rows_per_core = WIDE_STEP if is_wide(problem.col) else 0, ceil_div(problem.row, cores)
-    used = ceil_div(problem.row, rows_per_core)
-    dx = DxSplit(problem.row, problem.col, rows_per_core, used, body_of(problem.col))
+    used, rows_per_core, _ = equal_parts(problem.row, cores)
+    wide = body = 0
+    if is_wide(problem.col):
+        wide, body = WIDE_STEP, 1 << bit_length(problem.col // 2 - 1)  # page, "bodyPart"
+    dx = DxSplit(problem.row, problem.col, rows_per_core, used, body)
     if splits_rows(problem, device, rules):
         rows = split_rows(problem, device)
         if rows.piece <= 0:
