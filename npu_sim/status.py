@@ -69,7 +69,7 @@ class NpuSimError(Exception):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the error as plain data, the form ``--json`` prints."""
-        return {"argument": self.argument, "message": str(self.message), "hint": str(self.hint)}
+        return {"argument": self.argument, "message": self.message, "hint": self.hint}
 
     def __str__(self) -> str:
         return translated(self.as_text())

@@ -2,12 +2,14 @@
 
 import sys
 from io import TextIOWrapper
+from operator import attrgetter
 from typing import Any
 
 import typer
 
 from npu_sim.cli.app import app
 from npu_sim.cli.output import INTERRUPTED, INTERRUPTION, report
+from npu_sim.language import using_arguments
 from npu_sim.status import NpuSimError
 
 COMMAND_ERROR: Any = typer.BadParameter.__base__
@@ -24,7 +26,8 @@ def main() -> None:
             # Untrusted text may contain characters that the terminal cannot show.
             stream.reconfigure(errors="backslashreplace")
     try:
-        sys.exit(_run(_operators_first(sys.argv[1:])))
+        with using_arguments(attrgetter("option")):
+            sys.exit(_run(_operators_first(sys.argv[1:])))
     except KeyboardInterrupt:
         INTERRUPTION.report()
         sys.exit(INTERRUPTED)

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_sim.language import (
+    Argument,
+    Text,
     Verbatim,
     percent_text,
     say,
@@ -42,7 +44,6 @@ from contextlib import suppress
 from inspect import signature
 from typing import NoReturn
 
-from npu_sim.language import Text
 from npu_sim.registry import find_operator, load_operator
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
@@ -50,30 +51,18 @@ REFUSED = 2
 """Exit code of a call that does not run: the product refuses it, or its buffers overflow."""
 
 
-def in_shell_form(text: str) -> str:
-    """Return a message with its arguments as options: ``--limits hardware``."""
-    return with_arguments(text, lambda argument: argument.option)
-
-
-def print_text(
-    *parts: "RenderableType", error: bool = False, wording: Callable[[str], str] = translated
-) -> None:
+def print_text(*parts: "RenderableType", error: bool = False) -> None:
     """Print an answer on standard output, or an error on standard error.
 
     Text is as wide as the terminal or ``COLUMNS``; in a pipe or a file lines are not wrapped.
     """
-    from npu_sim.show.layout import UNLIMITED, WordedConsole, print_to, stack
+    from rich.console import Console
+
+    from npu_sim.show.layout import UNLIMITED, print_to, stack
 
     stream = sys.stderr if error else sys.stdout
-    print_to(
-        WordedConsole(
-            wording,
-            highlight=False,
-            width=None if stream.isatty() or os.environ.get("COLUMNS") else UNLIMITED,
-            stderr=error,
-        ),
-        stack(*parts),
-    )
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else UNLIMITED
+    print_to(Console(highlight=False, width=width, stderr=error), stack(*parts))
 
 
 def print_json(form: str, data: Mapping[str, Any]) -> None:
@@ -102,11 +91,11 @@ def print_answer(form: str, answer: Any, *, as_json: bool, csv: str = "") -> Non
         print_csv(answer.as_dict()[csv])
         return
     if as_json:
-        print_json(form, answer.as_dict())
+        print_json(form, with_arguments(answer.as_dict()))
         return
     from npu_sim.show import view_of
 
-    print_text(view_of(answer), wording=lambda text: translated(in_shell_form(text)))
+    print_text(view_of(answer))
 
 
 def show_answer(form: str, answer: Any, options: Any, command: str, csv: str = "") -> None:
@@ -264,11 +253,6 @@ REPLACED = {
 """Options and commands that are gone, and what shows the same."""
 
 
-def refusal_in_shell_form(error: AclnnError) -> AclnnError:
-    """Return a refusal with the options in its hint as on the command line."""
-    return AclnnError(error.status, error.argument, error.message, in_shell_form(error.hint))
-
-
 def report(error: Any, *, as_json: bool) -> int:
     """Print an error of npu_sim or of typer; return the exit code."""
     if not isinstance(error, NpuSimError):
@@ -278,23 +262,19 @@ def report(error: Any, *, as_json: bool) -> int:
 
 def report_error(error: NpuSimError, *, as_json: bool) -> int:
     """Print an error and return its exit code: JSON on stdout, or text on stderr."""
-    data: dict[str, Any] = {
-        **error.as_dict(),
-        "message": in_shell_form(error.message),
-        "hint": in_shell_form(error.hint),
-    }
+    data = with_arguments(error.as_dict())
     if isinstance(error, AclnnError):
         if as_json:
             print_json("error", {"outcome": error.outcome, "error": data})
         else:
-            text = with_changed_fields(in_shell_form(error.as_text()), _one_line)
+            text = with_changed_fields(error.as_text(), _one_line)
             _print(refusal_text(error, text))
         return REFUSED
     if as_json:
         print_json("usage", {"outcome": error.outcome, **data})
     else:
         message, hint = (
-            translated(with_changed_fields(in_shell_form(text), _one_line))
+            translated(with_changed_fields(text, _one_line))
             for text in (error.message, error.hint)
         )
         _print("\n".join(line for line in (f"npu-sim: {message}", hint) if line))
@@ -303,6 +283,8 @@ def report_error(error: NpuSimError, *, as_json: bool) -> int:
 
 def _one_line(field: str) -> str:
     """Return a field with newlines escaped: names from files must not start a line of a log."""
+    if isinstance(field, Argument):
+        return field
     return Verbatim(visible(field)) if isinstance(field, Verbatim) else visible(field)
 
 

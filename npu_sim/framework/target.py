@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from npu_sim.cores import Profile, load_profile
-from npu_sim.language import Text
+from npu_sim.language import Argument, Text
 from npu_sim.status import UsageError, closest, shown
 
 Limits = Literal["documented", "hardware"]
@@ -39,7 +39,9 @@ class Order:
             raise UsageError(
                 "core_order",
                 Text(
-                    "core_order = {core_order} is not an order", core_order=shown(self.core_order)
+                    "{argument} = {core_order} is not an order",
+                    argument=Argument("core_order"),
+                    core_order=shown(self.core_order),
                 ),
                 Text(
                     "orders: {core_orders}{hint}",

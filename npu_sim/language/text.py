@@ -108,33 +108,45 @@ class Verbatim(str):
 
 
 class Argument(Verbatim):
-    """An argument with its value in a sentence: ``limits="hardware"``.
+    """An argument in a sentence, with its value or alone: ``limits="hardware"``, ``budget``.
 
-    Front ends replace it by their own form, such as ``option`` on the command line.
+    Front ends show it in their own form, see :func:`using_arguments`.
     """
 
     __slots__ = ("name", "value")
 
     name: str
-    value: str | bool
+    value: str | bool | None
 
-    def __new__(cls, name: str, value: str | bool) -> "Argument":
+    def __new__(cls, name: str, value: str | bool | None = None) -> "Argument":
         """Return the argument as Python has it."""
-        made = super().__new__(
-            cls, f'{name}="{value}"' if isinstance(value, str) else f"{name}={value}"
-        )
+        given = f'="{value}"' if isinstance(value, str) else f"={value}"
+        made = super().__new__(cls, name if value is None else name + given)
         made.name, made.value = name, value
         return made
 
-    def __getnewargs__(self) -> tuple[str, str | bool]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[str, str | bool | None]:  # type: ignore[override]
         """Support pickling and copying."""
         return self.name, self.value
 
     @property
     def option(self) -> str:
-        """The argument on the command line: ``--limits hardware``, ``--resume``."""
+        """The argument on the command line: ``--limits hardware``, ``--resume``, ``--budget``."""
         flag = f"--{self.name.replace('_', '-')}"
-        return flag if self.value is True else f"{flag} {self.value}"
+        return flag if self.value in (True, None) else f"{flag} {self.value}"
+
+
+_form: ContextVar[Callable[[Argument], str]] = ContextVar("form", default=str)
+
+
+@contextmanager
+def using_arguments(form: Callable[[Argument], str]) -> Iterator[None]:
+    """Show arguments in rendered texts in the form of a front end in a block, in this thread."""
+    token = _form.set(form)
+    try:
+        yield
+    finally:
+        _form.reset(token)
 
 
 class Text(str):
@@ -252,11 +264,18 @@ def with_changed_fields(text: str, change: Callable[[str], str]) -> str:
     return change(text)
 
 
-def with_arguments(text: str, form: Callable[[Argument], str]) -> str:
-    """Return a text with the arguments in it in the form of a front end."""
-    return with_changed_fields(
-        text, lambda field: Verbatim(form(field)) if isinstance(field, Argument) else field
-    )
+def with_arguments(data: Any) -> Any:
+    """Return a text, or data with texts, with arguments in the form of the front end in use."""
+    if isinstance(data, str):
+        form = _form.get()
+        return with_changed_fields(
+            data, lambda field: Verbatim(form(field)) if isinstance(field, Argument) else field
+        )
+    if isinstance(data, Mapping):
+        return {name: with_arguments(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [with_arguments(value) for value in data]
+    return data
 
 
 def _filled(template: str, fields: Mapping[str, Any], lookup: Any) -> str | None:
@@ -276,6 +295,8 @@ def _rendered(value: Any, lookup: Callable[[str], str | None]) -> Any:
     """Return a field in another language; None when it is a Text without a translation."""
     if isinstance(value, Text):
         return value.rendered(lookup)
+    if isinstance(value, Argument):
+        return _form.get()(value)
     if not isinstance(value, str) or isinstance(value, Verbatim) or not value.strip(_DIGITS):
         return value
     target = lookup(value)

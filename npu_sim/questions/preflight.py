@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from npu_sim.cores import load_profile
 from npu_sim.files.reading import JSON_BYTES, read_limited
 from npu_sim.files.writing import schema, write_text
-from npu_sim.language import Text, bytes_text, grouped, joined
+from npu_sim.language import Argument, Text, bytes_text, grouped, joined
 from npu_sim.plans.answers import Columns, Evidence, Printed, Tabular, columns_of
 from npu_sim.plans.model import OVERFLOWS, RUNS
 from npu_sim.questions.compare import changed_bits
@@ -223,7 +223,11 @@ def policy_of(
         if criterion not in CRITERIA:
             raise UsageError(
                 "fail_on",
-                Text("fail_on = {criterion}: no such criterion", criterion=repr(criterion)),
+                Text(
+                    "{fail_on} = {criterion}: no such criterion",
+                    fail_on=Argument("fail_on"),
+                    criterion=repr(criterion),
+                ),
                 Text(
                     "one of: {allowed}{hint}",
                     allowed=", ".join(CRITERIA),
@@ -247,7 +251,11 @@ def size_of(text: str) -> int:
     if match is None or match[2] not in UNITS:
         raise UsageError(
             "max_workspace",
-            Text("max_workspace = {text} is not a size", text=repr(text)),
+            Text(
+                "{max_workspace} = {text} is not a size",
+                max_workspace=Argument("max_workspace"),
+                text=repr(text),
+            ),
             Text(
                 "a number of bytes, or with a unit: {units}",
                 units=", ".join(unit for unit in UNITS if unit),

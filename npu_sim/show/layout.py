@@ -69,19 +69,6 @@ LABELLED = (Column(style="bold"), Column(wraps=True), Column(wraps=True, style="
 """Label, value, and a note."""
 
 
-class WordedConsole(Console):
-    """A console with a wording of its own, such as that of the command line."""
-
-    def __init__(self, wording: Callable[[str], str], **options: Any) -> None:
-        super().__init__(**options)
-        self.wording = wording
-
-
-def _worded(console: Console, text: str) -> str:
-    """Return a text in the language in use, in the form of the console."""
-    return console.wording(text) if isinstance(console, WordedConsole) else translated(text)
-
-
 @dataclass(frozen=True)
 class Paragraph:
     """Text wrapped to the available width."""
@@ -99,7 +86,7 @@ class Paragraph:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines."""
         first, later = " " * self.indent, " " * (self.indent + self.hanging)
-        text = self.text if self.is_translated else _worded(console, self.text)
+        text = self.text if self.is_translated else translated(self.text)
         for paragraph in visible(text, lines=not self.is_line).split("\n"):
             lines = wrapped(
                 paragraph, options.max_width - self.indent, options.max_width - len(later)
@@ -120,7 +107,7 @@ class Facts:
         """Yield the lines."""
         width = options.max_width - self.indent
         lines: list[str] = []
-        for fact in (visible(_worded(console, fact)) for fact in self.facts):
+        for fact in (visible(translated(fact)) for fact in self.facts):
             longer = f"{lines[-1]}{BETWEEN}{fact}" if lines else fact
             if lines and cell_len(longer) <= width:
                 lines[-1] = longer
@@ -162,7 +149,7 @@ class Table:
         columns = [column._replace(name=translated(column.name)) for column in used]
         texts = ([cell if isinstance(cell, str) else str(cell) for cell in row] for row in cells)
         rows = [
-            [visible(text if self.is_translated else _worded(console, text)) for text in row]
+            [visible(text if self.is_translated else translated(text)) for text in row]
             for row in texts
         ]
         width = options.max_width - self.indent

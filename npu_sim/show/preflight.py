@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from npu_sim.language import (
+    Argument,
     Text,
     Verbatim,
     bytes_text,
@@ -20,7 +21,6 @@ from npu_sim.language import (
     time_text,
     translated,
     visible,
-    with_arguments,
 )
 from npu_sim.plans.model import RUNS
 from npu_sim.questions.preflight import (
@@ -82,11 +82,9 @@ def cell_text(checked: Checked | None, budget: int | None = None) -> str:
     return f"{size} {marks}".rstrip()
 
 
-def in_a_line(text: str) -> str:
-    """Return a text in the language in use, with arguments as a line of calls states them."""
-    return translated(
-        with_arguments(text, lambda argument: f'"{argument.name}": "{argument.value}"')
-    )
+def in_a_line(argument: Argument) -> str:
+    """Return an argument as a line of calls states it."""
+    return f'"{argument.name}": "{argument.value}"'
 
 
 def count_text(row: Row) -> str:

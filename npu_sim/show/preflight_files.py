@@ -25,7 +25,6 @@ from npu_sim.show.preflight import (
     cell_text,
     count_text,
     fault_text,
-    in_a_line,
     remark_lines,
     stale_text,
 )
@@ -121,7 +120,7 @@ def error_lines(matrix: Matrix, file: str, baseline: str) -> Iterator[str]:
     for level in (ERROR, INFORMATIONAL):
         for fault in matrix.faults(level, by_line=True):
             place = f"{file}:{fault.rows[0].line}: {SARIF_LEVELS[level]}: "
-            yield visible(place + in_a_line(finding_text(fault)))
+            yield visible(place + translated(finding_text(fault)))
     for finding, line in matrix.stale().items():
         yield visible(f"{baseline}:{line}: warning: {translated(stale_text(finding))}")
     for text in remark_lines(matrix):

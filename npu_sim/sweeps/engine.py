@@ -17,7 +17,7 @@ from npu_sim.framework.checking import rules_of
 from npu_sim.framework.checks import require_integer
 from npu_sim.language import Argument, Text
 from npu_sim.status import UsageError, closest, shown
-from npu_sim.sweeps.records import RecordColumn
+from npu_sim.sweeps.records import RecordColumn, may_be_uncountable
 from npu_sim.sweeps.space import Space, places_of
 from npu_sim.system import usable_cores
 
@@ -90,7 +90,8 @@ class LocalEngine:
 
         self.rows = space.rows
         self.dtype = record_dtype(columns)
-        self._fill = fill_function(space.operator, columns, space.sample is not None)
+        sampled, counted = space.sample is not None, may_be_uncountable(space)
+        self._fill = fill_function(space.operator, columns, sampled, counted)
         self._arrays = _arrays(space)
         self._threads = threads or usable_cores()
         try:

@@ -23,7 +23,14 @@ from npu_sim.operators import plan
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, UsageError, shown, without_internal_frames
 from npu_sim.sweeps.engine import Engine, EngineOptions, open_engine, record_dtype
-from npu_sim.sweeps.records import RecordColumn, Records, SweepSummary, record_columns
+from npu_sim.sweeps.records import (
+    UNCOUNTABLE,
+    RecordColumn,
+    Records,
+    SweepSummary,
+    counted_planner,
+    record_columns,
+)
 from npu_sim.sweeps.space import Space, make_space, places_of
 from npu_sim.sweeps.store import Store
 
@@ -41,11 +48,11 @@ def planned_record(space: Space, columns: tuple[RecordColumn, ...], row: int) ->
     """Return the record of one row, computed without Numba."""
     position, *codes = space.codes_at(row)
     profile = space.profiles[position]
-    planner = row_planner(space.operator)
-    planned_row = planner.make_row(*codes)
+    planned_row = row_planner(space.operator).make_row(*codes)
+    plan_counted, _ = counted_planner(space.operator)
     sources = SimpleNamespace(
         row=planned_row,
-        record=planner.plan_row(planned_row, profile.device, rules_of(space.operator, profile)),
+        record=plan_counted(planned_row, profile.device, rules_of(space.operator, profile)),
         **{name: positions[position] for name, (_, positions) in places_of(space.profiles).items()},
     )
     return {column.name: attrgetter(column.source)(sources) for column in columns}
@@ -63,7 +70,7 @@ def called_facts(space: Space, row: int) -> dict[str, Any]:
     except UsageError as error:
         if error.argument not in space.operator.tensor_names:
             raise
-        return {}  # a tensor beyond int64, whose rows only a sweep plans
+        return {"status": UNCOUNTABLE}
     facts: dict[str, Any] = {
         "status": 0,
         "block_dim": planned.block_dim,
@@ -146,8 +153,9 @@ def sweep(
     -------
     Records
         A structured NumPy array of shape (rows,) with the fields ``product``, ``soc``, ``release``
-        (where the grid names one), every axis, ``status`` (0 where the call runs), and every field
-        of the tiling, in the narrowest integer types that hold them. The last axis varies fastest.
+        (where the grid names one), every axis, ``status`` (0 where the call runs, -1 where a tensor
+        has more bytes than an int64 counts), and every field of the tiling, in the narrowest
+        integer types that hold them. The last axis varies fastest.
 
     Raises
     ------

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels.arrival_search import EXCLUDED_BY_ALL, EXCLUDED_BY_INTERVAL
 from npu_sim.kernels.elementwise import ulp_distance
-from npu_sim.language import Text
+from npu_sim.language import Argument, Text
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.orders.claims import OpenRule, Step
 from npu_sim.plans.answers import Printed
@@ -395,13 +395,13 @@ class OutputVerdict(Printed):
         steps: list[str] = []
         if cut_short:
             text = (
-                "{count} elements: the budget of the whole call was spent; raise total_budget, "
+                "{count} elements: the budget of the whole call was spent; raise {total_budget}, "
                 "name SoC, release and mode, or verify some columns of the tensors"
             )
-            steps.append(Text(text, count=cut_short))
+            steps.append(Text(text, count=cut_short, total_budget=Argument("total_budget")))
         if searched > 0:
-            text = "{count} elements: the search found neither an order nor a proof; raise budget"
-            steps.append(Text(text, count=searched))
+            text = "{count} elements: the search found neither an order nor a proof; raise {budget}"
+            steps.append(Text(text, count=searched, budget=Argument("budget")))
         if ruled:
             text = "{count} elements: part of the rule is not published, no search decides them"
             steps.append(Text(text, count=ruled))

@@ -2,12 +2,19 @@
 
 import pickle
 import socket
+from operator import attrgetter
 
 import pytest
 
-from npu_sim.cli.output import in_shell_form
 from npu_sim.cores import config_directory
-from npu_sim.language import Argument, Text, joined
+from npu_sim.language import (
+    Argument,
+    Text,
+    joined,
+    translated,
+    using_arguments,
+    with_arguments,
+)
 
 CALL = ("rms_norm_grad", "--dy", "4096x7168:bf16", "--gamma", "7168:bf16")
 EMBEDDING = ("embedding_dense_backward", "--indices", "4096:int32", "--num-weights", "10")
@@ -222,13 +229,17 @@ def test_messages_on_the_command_line_use_option_syntax(cli):
         (Argument("limits", "hardware"), 'limits="hardware"', "--limits hardware"),
         (Argument("core_order", "random"), 'core_order="random"', "--core-order random"),
         (Argument("resume", True), "resume=True", "--resume"),
+        (Argument("total_budget"), "total_budget", "--total-budget"),
     ],
 )
 def test_arguments_in_messages_are_options_on_the_command_line(argument, python, shell):
     nested = Text("allowed with {argument} alone", argument=argument)
     message = joined((Text("rows = {rows}: {why}", rows=3, why=nested), nested))
     assert str(message).count(f"allowed with {python} alone") == 2
-    assert in_shell_form(message) == message.replace(python, shell)
+    with using_arguments(attrgetter("option")):
+        assert with_arguments(message) == translated(message) == message.replace(python, shell)
+        assert with_arguments({"hint": [message]}) == {"hint": [message.replace(python, shell)]}
+    assert translated(message) == message
     assert pickle.loads(pickle.dumps(argument)).option == shell
 
 

@@ -92,6 +92,39 @@ def test_the_report_draws_every_verdict(files, cli):
     assert "reachable" in repr(answer.outputs["grad_weight"])
 
 
+@pytest.mark.parametrize("argument", ["budget", "total_budget"])
+def test_the_next_step_names_the_option_that_decides_more(files, cli, argument):
+    option = f"--{argument.replace('_', '-')}"
+    long = calls.embedding(4096, 8, 20)
+    right = npu_sim.run("embedding_dense_backward", core_order="random", seed=4, **long)
+    long["grad_weight"] = np.nextafter(right.outputs["grad_weight"], np.float32(np.inf))
+    for name, value in long.items():
+        np.save(f"{name}.npy", value)
+    typed = (
+        *("verify", "embedding_dense_backward", "--grad", "grad.npy", "--indices", "indices.npy"),
+        *("--num-weights", 20, "--grad-weight", "grad_weight.npy", "--soc", "910B3", option, 1),
+    )
+    text = cli(*typed, "--report", "verify.html").out
+    report = (files / "verify.html").read_text(encoding="utf-8")
+    data = cli(*typed, "--json").data
+    for shown in (text, report, " ".join(data["outputs"]["grad_weight"]["next"])):
+        assert f"raise {option}" in " ".join(shown.split())
+    answer = npu_sim.verify(
+        "embedding_dense_backward", **long, soc="910B3", **{argument: 1}
+    )
+    assert f"raise {argument}" in str(answer)
+
+
+@pytest.mark.parametrize(
+    "typed", ["--fail-on else", "--max-workspace much", "--core-order up --x 4x4:fp16 --gamma 4:fp16"]
+)
+def test_errors_name_options_as_they_are_typed(cli, typed):
+    command = "run rms_norm" if "core-order" in typed else "preflight calls.jsonl"
+    outcome = cli(*command.split(), *typed.split())
+    assert outcome.code == 64
+    assert outcome.err.startswith(f"npu-sim: {typed.split()[0]} = ")
+
+
 def test_outputs_are_files_and_are_needed(files, cli):
     assert cli(*words("8x8:fp32")).code == 64
     without = [word for word in words("x.npy") if word not in ("--grad-weight", "x.npy")]

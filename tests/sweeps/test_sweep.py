@@ -9,12 +9,17 @@ from numba.core.event import install_recorder
 import npu_sim
 from npu_sim.framework.checking import bound_of, row_planner
 from npu_sim.framework.checks import Holds
-from npu_sim.framework.inference import arguments_of, call_with, read_call
+from npu_sim.framework.inference import arguments_of, call_with, plan_arguments, read_call
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from npu_sim.sweeps import compile
 from npu_sim.sweeps.engine import LocalEngine, record_dtype
-from npu_sim.sweeps.records import largest_values, record_columns
-from npu_sim.sweeps.runner import planned_record, sampled_rows
+from npu_sim.sweeps.records import (
+    UNCOUNTABLE,
+    largest_values,
+    may_be_uncountable,
+    record_columns,
+)
+from npu_sim.sweeps.runner import planned_record, run_sweep, sampled_rows
 from npu_sim.sweeps.space import make_space
 from npu_sim.tiling.common import FP32_VALUE, table
 from tests.sweeps.compared import mismatches
@@ -237,6 +242,42 @@ def test_invalid_options_are_named(small, options, texts):
 def test_sizes_beyond_64_bits_are_refused():
     with pytest.raises(npu_sim.UsageError, match="beyond 64 bits"):
         npu_sim.sweep("embedding_dense_backward", {"num_weights": 2**40, "dim": 2**40})
+
+
+BIG = "1,2097152,2147483648,1099511627776"
+BEYOND_INT64 = {
+    "rms_norm": {"row": BIG, "col": f"8,{BIG}", "dtype": "fp32,bf16"},
+    "swi_glu": {"row": BIG, "col": BIG, "dtype": "fp32,bf16"},
+    "cross_entropy_loss_grad": {"N": BIG, "C": BIG},
+}
+
+
+@pytest.mark.parametrize("operator", BEYOND_INT64)
+def test_rows_with_a_tensor_beyond_int64_are_refused_like_their_plans(operator):
+    records = npu_sim.sweep(operator, BEYOND_INT64[operator])
+    assert 0 in records["status"]
+    beyond = 0
+    for row, status in enumerate(records["status"]):
+        profile, values = records.space.call_at(row)
+        call = plan_arguments(records.space.operator, values)
+        try:
+            npu_sim.plan(operator, product=profile, **call)
+            planned = 0
+        except npu_sim.AclnnError as error:
+            planned = int(error.status)
+        except npu_sim.UsageError:
+            planned, beyond = UNCOUNTABLE, beyond + 1
+        assert status == planned, values
+    assert beyond == np.count_nonzero(records["status"] == UNCOUNTABLE)
+    assert beyond or operator == "cross_entropy_loss_grad"  # its contract refuses them all
+    _, different = run_sweep(operator, BEYOND_INT64[operator], check=len(records))
+    assert different == []
+
+
+def test_tensors_are_counted_where_a_row_may_have_too_many_bytes(small):
+    operator, grid, _ = small
+    assert not may_be_uncountable(make_space(load_operator(operator), grid))
+    assert may_be_uncountable(make_space(load_operator("rms_norm"), BEYOND_INT64["rms_norm"]))
 
 
 def test_spaces_can_be_pickled(small):

@@ -3,7 +3,6 @@
 import inspect
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +16,6 @@ from npu_sim.cli.output import (
     print_csv,
     print_json,
     print_text,
-    refusal_in_shell_form,
     reproducing_command,
     show_answer,
     write_figure,
@@ -87,8 +85,6 @@ def explain_command(operator: str, arguments: Arguments, options: Options) -> No
     workspace and order.
     """
     explanation = options.answer(operator, **typed_specs(operator, arguments))
-    if explanation.refusal is not None:
-        explanation = replace(explanation, refusal=refusal_in_shell_form(explanation.refusal))
     print_answer("explain", explanation, as_json=options.json)
     if explanation.plan is None or explanation.plan.overflow is not None:
         sys.exit(REFUSED)

@@ -22,7 +22,7 @@ from npu_sim.cli.output import (
     reproducing_command,
     write_report,
 )
-from npu_sim.language import Text, Verbatim, say
+from npu_sim.language import Text, Verbatim, say, using_arguments
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
@@ -107,8 +107,11 @@ def preflight_command(calls: Calls, options: Options) -> None:
         timed=options.timeline,
         whole=options.out is not None,
     )
-    _write(matrix, calls, options)
-    _print(matrix, calls, options)
+    from npu_sim.show.preflight import in_a_line
+
+    with using_arguments(in_a_line):
+        _write(matrix, calls, options)
+        _print(matrix, calls, options)
     if matrix.faults():
         sys.exit(NOT_ACCEPTED)
 
@@ -140,14 +143,14 @@ def _print(matrix: "Matrix", calls: Path, options: Options) -> None:
     if options.json:
         print_json("preflight", {"file": str(calls), **matrix.as_dict()})
         return
-    from npu_sim.show.preflight import in_a_line, matrix_view, times_parts
+    from npu_sim.show.preflight import matrix_view, times_parts
     from npu_sim.show.preflight_files import annotations, error_lines
 
     if options.lines:
         for line in error_lines(matrix, str(calls), str(options.baseline)):
             print(line)
         return
-    print_text(matrix_view(matrix), *times_parts(matrix), wording=in_a_line)
+    print_text(matrix_view(matrix), *times_parts(matrix))
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in annotations(matrix, str(calls)):
             print(line)
