@@ -194,9 +194,12 @@ NEAR = 0.65
 """Similarity of a word to one that may be meant, as difflib measures it (0 to 1)."""
 
 
+_NOT_COMPARED = str.maketrans("", "", " -_\t\u3000")
+
+
 def plain_name(text: str) -> str:
     """Return a name as names are compared: without case, blanks, hyphens and underscores."""
-    return "".join(letter for letter in text.casefold() if letter not in " -_\t\u3000")
+    return text.casefold().translate(_NOT_COMPARED)
 
 
 def closest(word: Any, known: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import index
 from types import NoneType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -66,6 +66,8 @@ class Tensor:
     optional: bool = False
     samples: int | Callable[[Mapping[str, Any]], int | None] | None = None
     addresses: bool = False
+    default: ClassVar[None] = None
+    """Value when a call leaves it out."""
 
     @property
     def parameter(self) -> str:
@@ -198,20 +200,19 @@ class Arguments(ReadOnlyDict):
         }
 
 
-Signature = tuple[tuple[str, Any, Any], ...]
-"""Of every argument its name, its type (the text of a float, as 0.0 equals -0.0) and its value."""
+Signature = tuple[tuple[Any, ...], tuple[type, ...], str]
+"""Values and types of all arguments in order, and the floats as text, as 0.0 equals -0.0."""
 _PLAIN = frozenset({TensorSpec, NoneType, bool, int, float, str})
 
 
 def cache_key(arguments: Arguments) -> Signature | None:
     """Return the arguments as a cache key; None when a value is mutable or of an unknown type."""
-    entries = []
-    for name, value in arguments.items():
-        kind = type(value)
-        if kind not in _PLAIN:
-            return None
-        entries.append((name, str(value) if kind is float else kind, value))
-    return tuple(entries)
+    values = tuple(arguments.values())
+    kinds = tuple(map(type, values))
+    if not _PLAIN.issuperset(kinds):
+        return None
+    floats = [value for value in values if type(value) is float] if float in kinds else ""
+    return values, kinds, str(floats)
 
 
 def require_known(known: Mapping[str, Argument], names: Iterable[str]) -> None:
@@ -242,14 +243,14 @@ def build_arguments(known: Mapping[str, Argument], values: Mapping[str, Any]) ->
     require_known(known, values)
     built: dict[str, Any] = {}
     for name, argument in known.items():
-        if isinstance(argument, Tensor):
-            built[name] = spec_of(name, values.get(name))
-        elif name in values:
-            built[name] = plain_value(argument, values[name])
-        elif argument.required:
-            raise UsageError(name, Text("{name} is missing", name=name), argument.help)
-        else:
+        if name not in values:
+            if argument.default is REQUIRED:
+                raise UsageError(name, Text("{name} is missing", name=name), argument.help)
             built[name] = argument.default
+        elif isinstance(argument, Tensor):
+            built[name] = spec_of(argument, values[name])
+        else:
+            built[name] = plain_value(argument, values[name])
     return Arguments(built)
 
 
@@ -287,7 +288,7 @@ def _needs_no_conversion(dtype: np.dtype[Any]) -> bool:
     return dtype.isnative
 
 
-def spec_of(name: str, value: Any) -> TensorSpec | None:
+def spec_of(tensor: Tensor, value: Any) -> TensorSpec | None:
     """Return the spec of a tensor given as one, as text or as an array.
 
     Raises UsageError for what is not a tensor.
@@ -302,4 +303,5 @@ def spec_of(name: str, value: Any) -> TensorSpec | None:
             if isinstance(value, str)
             else "give an array, a TensorSpec, or a text such as '4096x512:bf16'"
         )
-        raise UsageError(name, Text("{name}: {error}", name=name, error=error), hint) from None
+        message = Text("{name}: {error}", tensor, error=error)
+        raise UsageError(tensor.name, message, hint) from None

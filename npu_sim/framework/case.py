@@ -102,22 +102,25 @@ class Inspection(OfTarget):
     specs
         Every tensor that is given; checks of shapes and :meth:`case` add the outputs that were left
         out.
-    sizes
-        Sizes bound by the shapes checked so far.
     device, rules
         The integers of the SoC and of the product that planners take.
+    sizes
+        Sizes bound by the shapes checked so far.
     bound
         Names of the tensors that have bound their sizes so far.
+    empty
+        Whether there is nothing to compute, as far as is known; ends the checks.
     """
 
     operator: Operator
     arguments: Arguments
     target: Target
     specs: dict[str, TensorSpec]
-    sizes: patterns.Sizes
     device: Device
     rules: Any
+    sizes: patterns.Sizes = field(default_factory=patterns.Sizes)
     bound: list[str] = field(default_factory=list)
+    empty: bool = False
 
     def size(self, name: str) -> int:
         """Return a size, an integer attribute, or a number derived from them."""
@@ -203,7 +206,7 @@ class Inspection(OfTarget):
         # An empty call of any dtype succeeds where the product checks dtypes afterwards.
         return axis.words.index(str(value) if str(value) in axis.words else axis.default)
 
-    def case(self, *, empty: bool) -> "Case":
+    def case(self) -> "Case":
         """Return the checked call, tiled unless it is empty."""
         operator = self.operator
         for output in operator.outputs:
@@ -211,7 +214,7 @@ class Inspection(OfTarget):
                 self.specs.pop(output.name, None)
             elif output.name not in self.specs:
                 self.specs[output.name] = self.imply(output)
-        row, device, rules = self.row, self.device, self.rules
+        row, device, rules, empty = self.row, self.device, self.rules, self.empty
         tiling = None if empty else tiled(operator, row, device, rules)
         if operator.is_foreign and tiling is not None:
             require_cores(operator, self.profile, device, getattr(tiling, "block_dim", 0))
@@ -267,19 +270,16 @@ class Case(OfTarget):
         spec = self.specs[name]
         return LaunchTensor(name=name, shape=spec.shape, dtype=spec.dtype)
 
-    @cached_property
-    def tensor_bytes(self) -> int:
-        """Bytes of all tensors of the call."""
-        return sum(spec.nbytes for spec in self.specs.values())
-
-    @cached_property
+    @property
     def copies(self) -> tuple[Launch, ...]:
         """Launches that make contiguous the inputs that are not."""
-        given = ((tensor.name, self.specs.get(tensor.name)) for tensor in self.operator.inputs)
+        strided = {name: spec for name, spec in self.specs.items() if not spec.contiguous}
         return tuple(
-            contiguous_copy(name, spec.shape, spec.dtype)
-            for name, spec in given
-            if spec is not None and not spec.contiguous
+            [
+                contiguous_copy(name, strided[name].shape, strided[name].dtype)
+                for name in self.operator.input_names
+                if name in strided
+            ]
         )
 
     def launches(self, kernel: str, block_dim: int, evidence: Evidence) -> tuple[Launch, ...]:

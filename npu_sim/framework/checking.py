@@ -15,11 +15,11 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from npu_sim.cores import Profile
-from npu_sim.framework import checks, patterns
+from npu_sim.framework import checks
 from npu_sim.framework.arguments import Arguments, Signature, cache_key
 from npu_sim.framework.axes import COMMON_AXES, NOT_DOCUMENTED, evaluate, names
 from npu_sim.framework.case import Case, Inspection, row_type
-from npu_sim.framework.checks import DtypeCheck, NothingToDo
+from npu_sim.framework.checks import DtypeCheck
 from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target
@@ -69,13 +69,13 @@ def check_uncached(operator: Operator, arguments: Arguments, target: Target) -> 
     """Like :func:`check`, by this declaration and without caching."""
     device, rules = target.profile.device, rules_of(operator, target.profile)
     specs = arguments.given(operator.tensor_names)
-    call = Inspection(operator, arguments, target, specs, patterns.Sizes(), device, rules)
+    call = Inspection(operator, arguments, target, specs, device, rules)
     for listed in operator.checks:
-        if isinstance(listed, NothingToDo) and listed.holds(call):
-            return call.case(empty=True)
         listed(call)
-    case = call.case(empty=False)
-    if case.tiling.status != SUCCESS:
+        if call.empty:
+            break
+    case = call.case()
+    if not case.empty and case.tiling.status != SUCCESS:
         raise AclnnError(operator.planner_failure, *_failure_message(operator, case))
     return case
 
@@ -110,16 +110,14 @@ def _dtype_mask(operator: Operator, profile: Profile) -> int:
             for tensor in operator.inputs
             if not tensor.optional
         }
-        call = Inspection(
-            operator, Arguments({}), Target(profile), specs, patterns.Sizes(), profile.device, None
-        )
+        call = Inspection(operator, Arguments({}), Target(profile), specs, profile.device, None)
         mask |= int(all(_passes(listed, call) for listed in dtype_checks)) << code
     return mask
 
 
 @lru_cache(maxsize=CACHED_CALLS)
 def _cached_case(operator: Operator, signature: Signature, target: Target) -> Case:
-    arguments = Arguments({name: value for name, _, value in signature})
+    arguments = Arguments(zip(operator.by_name, signature[0], strict=True))
     return check_uncached(operator, arguments, target)
 
 

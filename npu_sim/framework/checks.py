@@ -68,8 +68,8 @@ class Given(Check):
     """Every tensor that is not optional is given: 161001."""
 
     def __call__(self, call: Inspection) -> None:
-        for argument in call.operator.inputs:
-            if not argument.optional and call.arguments[argument.name] is None:
+        for argument in call.operator.required_inputs:
+            if call.arguments[argument.name] is None:
                 raise AclnnError(
                     NULL_POINTER,
                     argument.name,
@@ -326,7 +326,7 @@ class Fits(Check):
 
 @dataclass(frozen=True, eq=False)
 class NothingToDo(Check):
-    """If the condition holds, there is no work: later checks are skipped and no kernel runs.
+    """If the condition holds, the call is empty: later checks are skipped and no kernel runs.
 
     ``condition`` is over sizes, for instance ``"rows == 0"``.
     """
@@ -334,11 +334,8 @@ class NothingToDo(Check):
     condition: str
 
     def __call__(self, call: Inspection) -> None:
-        """Refuse nothing: :meth:`holds` ends the checks."""
-
-    def holds(self, call: Inspection) -> bool:
-        """Return whether the call has no work."""
-        return bool(evaluate(self.condition, call.size))
+        """Refuse nothing, but mark the call as empty."""
+        call.empty = bool(evaluate(self.condition, call.size))
 
     def row_check(self, operator: Operator) -> RowCheck | None:
         """Return the condition over a row; the status is success."""

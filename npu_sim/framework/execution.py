@@ -444,7 +444,6 @@ def _compute(
             if not operator.is_foreign:
                 raise
             raise UsageError("compute", f"{operator.name}: {error}") from None
-        _require_outputs(run, arrays)
     with watch.stage("compute"):
         _finish(run, arrays)
     return run, {name: array.returned for name, array in arrays.items()}
@@ -506,21 +505,6 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _require_outputs(run: Run, arrays: Mapping[str, OutputArray]) -> None:
-    """Check that ``compute`` kept the arrays of its outputs."""
-    for name, array in arrays.items():
-        if run.outputs.get(name) is not array.written:
-            raise UsageError(
-                "compute",
-                Text(
-                    "{operator}: compute removed or replaced its output {name}",
-                    operator=run.case.operator.name,
-                    name=name,
-                ),
-                Text("write to the array: run.outputs[{name}][...] = value", name=repr(name)),
-            )
-
-
 def outputs_of(case: Case, tensors: Mapping[str, Array], out: Any) -> Any:
     """Compute a checked call; return its result, or a tuple with None for outputs not written.
 
@@ -528,7 +512,7 @@ def outputs_of(case: Case, tensors: Mapping[str, Array], out: Any) -> Any:
     """
     _, results = _compute(case, tensors, arrays_of(out))
     names = case.operator.result_names
-    return results[names[0]] if len(names) == 1 else tuple(results.get(name) for name in names)
+    return results[names[0]] if len(names) == 1 else tuple(map(results.get, names))
 
 
 def arrays_of(out: Any) -> tuple[Any, ...]:
@@ -568,16 +552,29 @@ def _output_arrays(
 
 
 def _finish(run: Run, arrays: Mapping[str, OutputArray]) -> None:
-    """Apply what the product does to results that leave its range, and hand results over."""
+    """Apply what the product does to results that leave its range, and hand results over.
+
+    Raises UsageError when ``compute`` did not keep the array of an output.
+    """
     case = run.case
     saturates = case.profile.saturates and not case.empty
-    for name, array in run.outputs.items():
+    for name, (written, target, _) in arrays.items():
+        if run.outputs.get(name) is not written:
+            raise UsageError(
+                "compute",
+                Text(
+                    "{operator}: compute removed or replaced its output {name}",
+                    operator=case.operator.name,
+                    name=name,
+                ),
+                Text("write to the array: run.outputs[{name}][...] = value", name=repr(name)),
+            )
         if saturates:
             from npu_sim.kernels.elementwise import saturate
 
-            saturate(array)
-        if array is not arrays[name].target:
-            np.copyto(arrays[name].target, array)
+            saturate(written)
+        if target is not written:
+            np.copyto(target, written)
 
 
 def _order_masks(run: Run) -> dict[str, OrderMask]:

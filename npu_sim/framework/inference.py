@@ -23,20 +23,21 @@ def arguments_of(
     UsageError
         For an unknown argument, a value that is not a tensor, and a missing argument.
     """
-    built = build_arguments(operator.by_name, values)
-    missing = (
-        [tensor for tensor in operator.inputs if not tensor.optional and tensor.name not in values]
-        if infer
-        else []
-    )
-    if missing:
-        given = built
-        built = inferred(operator, given, missing)
-        unknown = {tensor.name for tensor in missing if built[tensor.name] is None}
-        if unknown and None not in [values.get(name, 0) for name in operator.input_names]:
-            _require_fitting(operator, given)
-        require_given(operator, set(operator.input_names) - unknown)
+    given = build_arguments(operator.by_name, values)
+    missing = _left_out(operator, values) if infer else []
+    if not missing:
+        return given
+    built = inferred(operator, given, missing)
+    unknown = {tensor.name for tensor in missing if built[tensor.name] is None}
+    if unknown and None not in [values.get(name, 0) for name in operator.input_names]:
+        _require_fitting(operator, given)
+    require_given(operator, set(operator.input_names) - unknown)
     return built
+
+
+def _left_out(operator: Operator, names: Collection[str]) -> list[Tensor]:
+    """Return the required inputs that are not among some names."""
+    return [tensor for tensor in operator.required_inputs if tensor.name not in names]
 
 
 def require_given(operator: Operator, names: Collection[str]) -> None:
@@ -47,9 +48,7 @@ def require_given(operator: Operator, names: Collection[str]) -> None:
     UsageError
         For an unknown name, which may be meant for a missing one; else for the first missing.
     """
-    missing = [
-        tensor for tensor in operator.inputs if not tensor.optional and tensor.name not in names
-    ]
+    missing = _left_out(operator, names)
     if missing:
         require_known(operator.by_name, names)
     for tensor in sorted(missing, key=lambda tensor: tensor.name in implied(operator)):
@@ -206,9 +205,15 @@ def stated_elsewhere(operator: Operator, tensor: Tensor, pattern: str) -> tuple[
 
     An axis of an input decides its size, even where an expression exists for it.
     """
-    decided = () if isinstance(tensor, Output) else [axis.name for axis in operator.axes]
-    follows = operator.expressions.keys() - decided | operator.by_name.keys()
-    return tuple(name for name in patterns.names(pattern) if name in follows)
+    followed = _followed(operator, isinstance(tensor, Output))
+    return tuple([name for name in patterns.names(pattern) if name in followed])
+
+
+@cache
+def _followed(operator: Operator, of_output: bool) -> frozenset[str]:
+    """Return the names of sizes that are attributes or follow from others."""
+    decided = () if of_output else [axis.name for axis in operator.axes]
+    return frozenset(operator.expressions.keys() - decided | operator.by_name.keys())
 
 
 def read_call(operator: Operator, arguments: Arguments) -> tuple[Values, dict[str, patterns.Shape]]:

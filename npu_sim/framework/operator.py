@@ -323,6 +323,11 @@ class Operator:
         return tuple(tensor.name for tensor in self.inputs)
 
     @cached_property
+    def required_inputs(self) -> tuple[Tensor, ...]:
+        """Inputs that a call must give."""
+        return tuple(tensor for tensor in self.inputs if not tensor.optional)
+
+    @cached_property
     def addressing(self) -> tuple[str, ...]:
         """Names of the inputs that hold addresses for kernels, such as indices."""
         return tuple(tensor.name for tensor in self.inputs if tensor.addresses)

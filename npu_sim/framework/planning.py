@@ -239,7 +239,8 @@ def _beyond_memory(case: Case, workspace_bytes: int) -> tuple[Caveat, ...]:
 
     Raises UsageError for a tensor whose bytes the product, whose shapes are int64, cannot count.
     """
-    needed, memory = workspace_bytes + case.tensor_bytes, case.profile.chip.memory_bytes
+    tensor_bytes = sum([spec.nbytes for spec in case.specs.values()])
+    needed, memory = workspace_bytes + tensor_bytes, case.profile.chip.memory_bytes
     if needed <= (memory or 0):
         return ()
     for name, spec in case.specs.items():

@@ -77,8 +77,10 @@ def split_longest_first(total: int, cores: int) -> tuple[int, int, int, int]:
 
 def even_range(core: int, size: int, longer: int) -> tuple[int, int]:
     """Return the half-open range of a core: ``size`` items, one more on the first ``longer``."""
-    start = core * size + min(core, longer)
-    return start, start + size + (1 if core < longer else 0)
+    if core < longer:
+        return core * (size + 1), (core + 1) * (size + 1)
+    start = core * size + longer
+    return start, start + size
 
 
 def chunk_range(core: int, size: int, total: int) -> tuple[int, int]:

@@ -24,7 +24,6 @@ from npu_sim.tiling.common import (
     align,
     align_down,
     element_bytes,
-    even_range,
     nothing,
     raw_planner,
     split_longest_first,
@@ -207,8 +206,10 @@ def core_sum_bytes(cores: int) -> int:
 
 def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of rows that a core takes."""
-    longer = tiling.front_cores * (tiling.front_rows - tiling.tail_rows)
-    return even_range(core, tiling.tail_rows, longer)
+    if core < tiling.front_cores:
+        return core * tiling.front_rows, (core + 1) * tiling.front_rows
+    start = tiling.front_cores * (tiling.front_rows - tiling.tail_rows) + core * tiling.tail_rows
+    return start, start + tiling.tail_rows
 
 
 def piece_bytes(tiling: Tiling, dtype_code: int) -> int:

@@ -26,7 +26,15 @@ from npu_sim.registry import find_operator
 from npu_sim.torch.flow import Flow, Kernel, Step
 from npu_sim.torch.library import NAMESPACE
 from npu_sim.torch.operators import modules
-from npu_sim.torch.recording import Forks, Names, Place, Recording, place_of, torch_npu_importable
+from npu_sim.torch.recording import (
+    Forks,
+    Names,
+    Place,
+    Recording,
+    place_of,
+    program_frame,
+    torch_npu_importable,
+)
 
 Inputs = Mapping[str, Any]
 Entry = tuple[str, str, Place]
@@ -345,7 +353,7 @@ class Recorder:
         read = self._functions.get(function)
         thread = self.thread
         if read is None:
-            result = function(*arguments, **options)
+            result = _call_for_program(function, arguments, options)
             if thread.waiting:
                 self._add_waiting(thread, result)
             return result
@@ -355,7 +363,7 @@ class Recorder:
         span = self._begin(place_of(module, next(filter(None, names), ""), self.directory))
         span.followed = False
         try:
-            result = function(*arguments, **options)
+            result = _call_for_program(function, arguments, options)
             try:
                 read(span, result, *arguments, **options)
             except ValueError as error:
@@ -531,6 +539,26 @@ def _tensors(result: Any) -> list[torch.Tensor]:
 
 def _operator_name(kernel: Any) -> str:
     return str(kernel.name()).removeprefix(f"{NAMESPACE}::")
+
+
+_CALL = compile("function(*arguments, **options)", "", "eval")
+
+
+def _call_for_program(function: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+    """Call a function from a frame that has file, line and globals of the program's call.
+
+    Python attributes a warning of the function to the frame that calls it, and decides by it
+    whether to show the warning.
+    """
+    caller = program_frame()
+    if caller is None:
+        return function(*arguments, **options)
+    code = caller.f_code
+    call = _CALL.replace(
+        co_filename=code.co_filename, co_firstlineno=caller.f_lineno, co_name=code.co_name
+    )
+    names = {"function": function, "arguments": arguments, "options": options}
+    return eval(call, caller.f_globals, names)  # the expression above
 
 
 class _Functions(TorchFunctionMode):  # type: ignore[misc]

@@ -81,14 +81,20 @@ class Names:
         return self._names.get(id(member), "")
 
 
-def place_of(name: str, parameter: str = "", directory: Path | None = None) -> Place:
-    """Return the place of the innermost frame outside PyTorch and this package.
-
-    Its file is relative to ``directory`` if it is below it.
-    """
+def program_frame() -> FrameType | None:
+    """Return the innermost frame outside PyTorch and this package; None if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
         frame = frame.f_back
+    return frame
+
+
+def place_of(name: str, parameter: str = "", directory: Path | None = None) -> Place:
+    """Return the place of :func:`program_frame`.
+
+    Its file is relative to ``directory`` if it is below it.
+    """
+    frame = program_frame()
     if frame is None:
         return Place(name, parameter, "", 0)
     file = Path(frame.f_code.co_filename)

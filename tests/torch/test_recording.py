@@ -379,6 +379,27 @@ def test_recording_changes_no_bit_and_ends_with_the_block():
     assert len(recording) == before
 
 
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: float(torch.ones(1, requires_grad=True)), "to a scalar"),
+        (lambda: torch.add(torch.ones(2), torch.ones(2), out=torch.empty(3)), "resized"),
+        (lambda: functional.mse_loss(torch.ones(2), torch.ones(2, 1)), "target size"),
+    ],
+    ids=["method", "kernel", "function"],
+)
+def test_a_warning_names_the_line_of_the_program(call, text):
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with simulated.record(), pytest.warns(UserWarning, match=text) as caught:
+            call()
+    finally:
+        torch.set_warn_always(always)
+    line = call.__code__.co_firstlineno
+    assert [(warning.filename, warning.lineno) for warning in caught] == [(__file__, line)]
+
+
 def test_an_exception_in_a_model_ends_the_recording_and_writes_nothing(tmp_path):
     class Broken(nn.Module):
         def forward(self, x):

@@ -405,6 +405,9 @@ def lay_out(values: tuple[Any, ...]) -> tuple[Any, list[int]]:
 def _add_words(value: Any, words: list[int]) -> Any:
     """Append the words of one argument; return its form."""
     kind = type(value)
+    if kind is int:  # first, as most values are
+        words.append(value)
+        return kind
     if isinstance(value, np.ndarray):
         words += (address_of(value), *value.shape, *value.strides)
         flags = value.flags

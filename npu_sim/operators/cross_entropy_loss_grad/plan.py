@@ -234,7 +234,7 @@ def _label_caveat(ignored: int, columns: int) -> Caveat:
 
 def beyond_documented(call: Inspection) -> tuple[str, str]:
     """Return message and hint for more rows than documented, with the number that fits."""
-    case = call.case(empty=False)
+    case = call.case()
     rows_below, largest = case.rules.rows_below, _largest_rows(case)
     hardware = Text(
         "hardware limit: N <= {largest} ({which}, C = {c}, {vector_cores} cores): {hardware}",
@@ -258,7 +258,7 @@ def beyond_documented(call: Inspection) -> tuple[str, str]:
 
 def beyond_buffer(call: Inspection) -> tuple[str, str]:
     """Return message and hint for rows whose buffers exceed the Unified Buffer."""
-    case = call.case(empty=False)
+    case = call.case()
     return Text(
         "log_prob has N = {n} rows, which the Unified Buffer of {title} does not hold: {reason}",
         n=case.row.N,
