@@ -30,7 +30,6 @@ from npu_sim.operators.apply_adam_w_v2.compute import (
     compute_step,
     power_950,
     powers_of,
-    scalar_caveats,
     scalars_of,
 )
 from npu_sim.operators.apply_adam_w_v2.plan import PATHS, caveats, decisions, launches
@@ -94,8 +93,7 @@ def compute(run: Run) -> None:
     with np.errstate(all="ignore"):
         root = flushed(np.sqrt(flushed(ONE - powers[1])))
         size = flushed(flushed(rounded(arguments.lr)) / flushed(powers[0] - ONE))
-    compute_step(run, scalars._replace(root=root, size=size), True, 0)
-    run.caveats = (*run.caveats, *scalar_caveats(run, powers))
+    compute_step(run, powers, scalars._replace(root=root, size=size), is_950=True)
 
 
 def program(plan: Plan) -> Program:
