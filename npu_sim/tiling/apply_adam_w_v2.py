@@ -43,8 +43,8 @@ FLOATS = {
 }
 """Arguments in the tiling structure by the vendor's name; both products name them so."""
 FP32_KEY = 105
-"""Key of fp32 tensors with an fp32 step; it is one more with an int64 step. Keys of 16-bit dtypes are
-2 and 4 lower, and where only the gradient has that dtype 2 and 4 higher."""
+"""Key of fp32 tensors with an fp32 step; an int64 step adds 1. Keys of 16-bit dtypes are 2 and 4
+lower; where only the gradient has that dtype, 2 and 4 higher."""
 NATIVE, MIXED, CAST = 0, 1, 2
 """Paths: one dtype; 16-bit gradients of an fp32 state; Cast of all that is not fp32."""
 

@@ -12,7 +12,7 @@ from functools import cache
 from npu_sim.framework.vocabulary import FP32_BYTES, Plan, TensorSpec, Text, ceil_div
 from npu_sim.operators.apply_adam_w_v2.compute import STATE
 from npu_sim.operators.shared.timelines import RATES
-from npu_sim.tiling.apply_adam_w_v2 import TILE_ELEMENTS
+from npu_sim.tiling.apply_adam_w_v2 import FP32_KEY, TILE_ELEMENTS
 from npu_sim.timelines import (
     NARROWING,
     WIDENING,
@@ -76,11 +76,11 @@ TileOf = Callable[[int], tuple[Node, ...]]
 
 
 def _is_native_16(plan: Plan) -> bool:
-    return plan.tiling["tilingKey"] < 105
+    return bool(plan.tiling["tilingKey"] < FP32_KEY)
 
 
 def _is_mixed(plan: Plan) -> bool:
-    return plan.tiling["tilingKey"] > 106
+    return bool(plan.tiling["tilingKey"] > FP32_KEY + 1)  # the key of an int64 step
 
 
 def _kinds(plan: Plan) -> tuple[str, ...]:
