@@ -21,23 +21,25 @@ from npu_sim.numbers.scalars import widen
 
 PIECE = 1024
 """Elements of a piece; its scratch memory stays in the L1 cache."""
+MAGNITUDE, INFINITY_BITS = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
+"""Bits of a fp32 number besides its sign, and those of inf."""
 SMALLEST_NORMAL = np.float32(2.0**-126)
-_ZERO, _INFINITY = np.float32(0), np.float32(np.inf)
+_ZERO, _INFINITY, _BIT = np.float32(0), np.float32(np.inf), np.uint32(1)
 Floats = NDArray[np.float32]
-M, V, LARGEST, VAR = range(4)
-"""Rows of the scratch memory of a thread."""
+VAR, M, V, LARGEST = range(4)
+"""Rows of the scratch memory of a thread, in the order of `State`."""
 OVERFLOWS, UNDERFLOWS, MOMENTS = range(3)
-"""Counts: finite gradients whose square is inf, second moments that are stored as 0, and pieces in
-which m or v is not all 0."""
+"""Counts: finite gradients whose square is inf, second moments that are stored as 0, and elements
+whose m or v is not 0, up to the first piece that has some."""
 
 
 class State(NamedTuple):
-    """The tensors that a step updates, 1-D; max_grad_norm is empty without amsgrad."""
+    """The tensors that a step updates, 1-D, or a fact of each; no max_grad_norm is empty."""
 
-    var: NDArray[Any]
-    m: NDArray[Any]
-    v: NDArray[Any]
-    max_grad_norm: NDArray[Any]
+    var: Any
+    m: Any
+    v: Any
+    max_grad_norm: Any
 
 
 class Scalars(NamedTuple):
@@ -58,39 +60,15 @@ class Scalars(NamedTuple):
     eps: np.float32
     size: np.float32
     """Size of the step; on Ascend 950 with the other sign."""
-    vanishing: np.float32
-    """Largest second moment that is stored as 0; -1 if there is none."""
+    vanishing: np.uint32
+    """Bit pattern of the largest second moment that is stored as 0; 0 if there is none."""
 
 
 @device_function
-def _moments(m, v, grad, s: Scalars, is_950: bool, scratch: Floats, counts) -> None:
-    """Compute m' and v' of a piece."""
-    new_m, new_v = scratch[M], scratch[V]
-    overflows, moments = False, False
-    for index in range(grad.size):
-        g, old_m, old_v = widen(grad[index]) * s.sign, widen(m[index]), widen(v[index])
-        square = g * g
-        decayed = old_m * s.beta1 + g * s.rest1
-        moved = (g - old_m) * s.rest1 + old_m
-        new_m[index] = decayed if is_950 else moved
-        new_v[index] = old_v * s.beta2 + square * s.rest2
-        overflows |= (square == _INFINITY) & (abs(g) < _INFINITY)
-        moments |= (old_v != _ZERO) | (old_m != _ZERO)
-    counts[MOMENTS] += moments
-    if overflows:  # rare, and counting takes longer than asking whether there is one
-        for index in range(grad.size):
-            g = widen(grad[index])
-            counts[OVERFLOWS] += (g * g == _INFINITY) & (abs(g) < _INFINITY)
-
-
-@device_function
-def _largest(max_grad_norm, scratch: Floats) -> None:
-    """Compute the larger of max_grad_norm and v' of a piece; nan stays, and of zeros +0."""
-    new_v, largest = scratch[V], scratch[LARGEST]
-    for index in range(max_grad_norm.size):
-        old, new = widen(max_grad_norm[index]), new_v[index]
-        chosen = old if (old > new) | (old != old) else new
-        largest[index] = old + new if (old == _ZERO) & (new == _ZERO) else chosen
+def _larger(old: np.float32, new: np.float32) -> np.float32:
+    """Return the larger of two second moments; nan stays, and of zeros +0."""
+    chosen = old if (old > new) | (old != old) else new
+    return old + new if (old == _ZERO) & (new == _ZERO) else chosen
 
 
 @device_function
@@ -100,38 +78,66 @@ def _flushed(value: np.float32) -> np.float32:
 
 
 @device_function
-def _updated(var, second: Floats, s: Scalars, is_950: bool, scratch: Floats) -> None:
-    """Compute var' of a piece from m' and the second moment."""
-    new_m, new_var = scratch[M], scratch[VAR]
-    if is_950:
-        for index in range(var.size):
-            root = _flushed(np.sqrt(_flushed(second[index])))
-            denominator = _flushed(root / s.root) + s.eps
-            ratio = _flushed(_flushed(new_m[index]) / _flushed(denominator))
-            new_var[index] = widen(var[index]) * s.decay + s.size * ratio
-    else:
-        for index in range(var.size):
-            denominator = np.sqrt(second[index]) * s.root + s.eps
-            step = (new_m[index] / denominator) * s.size
-            new_var[index] = widen(var[index]) * s.decay - step
+def _compute(old: State, grad, s: Scalars, is_950: bool, amsgrad: bool, results: Floats) -> None:
+    """Compute the new state of a piece in fp32.
 
-
-@device_function
-def _break_ties(bits, count: int) -> None:
-    """Move values halfway between two bf16 numbers away from zero, by one bit of fp32.
-
-    Rounding to nearest even then rounds them away from zero.
+    All in one loop: the processor overlaps the root and the quotient, which take longest, with the
+    rest.
     """
-    for index in range(count):
-        bits[index] += np.uint32((bits[index] & np.uint32(0xFFFF)) == np.uint32(0x8000))
+    new_var, new_m, new_v, largest = results[VAR], results[M], results[V], results[LARGEST]
+    for index in range(grad.size):
+        g, m, v = widen(grad[index]) * s.sign, widen(old.m[index]), widen(old.v[index])
+        second = v * s.beta2 + (g * g) * s.rest2
+        first = m * s.beta1 + g * s.rest1 if is_950 else (g - m) * s.rest1 + m
+        new_m[index], new_v[index] = first, second
+        if amsgrad:
+            second = _larger(widen(old.max_grad_norm[index]), second)
+            largest[index] = second
+        decayed = widen(old.var[index]) * s.decay
+        if is_950:
+            root = _flushed(np.sqrt(_flushed(second)))
+            denominator = _flushed(root / s.root) + s.eps
+            ratio = _flushed(_flushed(first) / _flushed(denominator))
+            new_var[index] = decayed + s.size * ratio
+        else:
+            denominator = np.sqrt(second) * s.root + s.eps
+            new_var[index] = decayed - (first / denominator) * s.size
 
 
 @device_function
-def _vanished(second: Floats, count: int, vanishing: np.float32) -> int:
-    found = 0
-    for index in range(count):
-        found += (abs(second[index]) <= vanishing) & (second[index] != _ZERO)
-    return found
+def _count(old: State, grad, s: Scalars, bits, counts) -> None:
+    """Add the counts of a piece; ``bits`` are those of the new second moments.
+
+    Elements are counted only where an extreme of the new second moments says that there are some.
+    """
+    highest, lowest = np.uint32(0), MAGNITUDE
+    for index in range(grad.size):
+        magnitude = np.uint32(bits[index] & MAGNITUDE)
+        below = np.uint32(magnitude - _BIT)  # 0 becomes the largest
+        highest = magnitude if magnitude > highest else highest
+        lowest = below if below < lowest else lowest
+    if highest >= INFINITY_BITS:
+        for index in range(grad.size):
+            g = widen(grad[index])
+            counts[OVERFLOWS] += (g * g == _INFINITY) & (abs(g) < _INFINITY)
+    if lowest < s.vanishing:
+        for index in range(grad.size):
+            counts[UNDERFLOWS] += np.uint32((bits[index] & MAGNITUDE) - _BIT) < s.vanishing
+    if counts[MOMENTS] == 0:
+        for index in range(grad.size):
+            counts[MOMENTS] += (widen(old.m[index]) != _ZERO) | (widen(old.v[index]) != _ZERO)
+
+
+@device_function
+def _store(values: Floats, bits, breaks_ties: bool, out, streams: bool) -> None:
+    """Store results, rounded; with ``breaks_ties``, as bf16 with ties away from zero.
+
+    Rounding to nearest even rounds a tie away from zero if its last bit, of fp32, is set.
+    """
+    if breaks_ties:
+        for index in range(out.size):
+            bits[index] |= np.uint32(bits[index] >> np.uint32(15)) & _BIT
+    store_rounded(values[: out.size], out, streams)
 
 
 @kernel
@@ -141,52 +147,48 @@ def _step(
     grad,
     s: Scalars,
     is_950: bool,
-    away: int,
+    ties: State,
     streams: bool,
-    scratch,
+    scratch: Floats,
     bits,
     counts,
     new: State,
 ) -> None:
-    """Compute a chunk of the pieces."""
-    chunks, size = len(scratch), grad.size
+    """Compute a chunk of the pieces; ``bits`` are those of ``scratch``."""
+    chunks, size, amsgrad = len(scratch), grad.size, new.max_grad_norm.size > 0
     pieces = (size + PIECE - 1) // PIECE
-    values = scratch[chunk]
+    results, patterns = scratch[chunk], bits[chunk]
     for number in range(pieces * chunk // chunks, pieces * (chunk + 1) // chunks):
         begin, end = number * PIECE, min((number + 1) * PIECE, size)
-        count = end - begin
-        part = grad[begin:end]
-        _moments(old.m[begin:end], old.v[begin:end], part, s, is_950, values, counts[chunk])
-        with_norm = new.max_grad_norm.size > 0
-        if with_norm:
-            _largest(old.max_grad_norm[begin:end], values)
-        second = values[LARGEST] if with_norm else values[V]
-        _updated(old.var[begin:end], second, s, is_950, values)
-        for row in range(4):
-            if (away >> row) & 1 and (row != LARGEST or with_norm):
-                _break_ties(bits[chunk, row], count)
-        counts[chunk, UNDERFLOWS] += _vanished(values[V], count, s.vanishing)
-        store_rounded(values[M, :count], new.m[begin:end], streams)
-        store_rounded(values[V, :count], new.v[begin:end], streams)
-        if with_norm:
-            store_rounded(values[LARGEST, :count], new.max_grad_norm[begin:end], streams)
-        store_rounded(values[VAR, :count], new.var[begin:end], streams)
+        norm, part = old.max_grad_norm[begin:end], grad[begin:end]
+        piece = State(old.var[begin:end], old.m[begin:end], old.v[begin:end], norm)
+        if is_950 or amsgrad:
+            _compute(piece, part, s, is_950, amsgrad, results)
+        else:
+            _compute(piece, part, s, False, False, results)  # compiled without the branches
+        _count(piece, part, s, patterns[V], counts[chunk])
+        _store(results[VAR], patterns[VAR], ties.var, new.var[begin:end], streams)
+        _store(results[M], patterns[M], ties.m, new.m[begin:end], streams)
+        _store(results[V], patterns[V], ties.v, new.v[begin:end], streams)
+        if amsgrad:
+            norm = new.max_grad_norm[begin:end]
+            _store(results[LARGEST], patterns[LARGEST], ties.max_grad_norm, norm, streams)
     end_streams()
 
 
 def apply_adam_w(
-    old: State, grad: NDArray[Any], scalars: Scalars, is_950: bool, away: int, new: State
+    old: State, grad: NDArray[Any], scalars: Scalars, is_950: bool, new: State
 ) -> list[int]:
     """Compute a step on 1-D storage arrays; ``new`` may have the memory of ``old``.
 
-    ``away`` is a mask of the scratch rows whose bf16 results round ties away from zero. Returns the
-    counts `OVERFLOWS`, `UNDERFLOWS` and `MOMENTS`.
+    Results in bf16 are rounded to nearest, ties away from zero; on Ascend 950 to nearest even.
+    Returns the counts `OVERFLOWS`, `UNDERFLOWS` and `MOMENTS`.
     """
-    arrays = (*old, grad, *new)
-    threads = threads_for(sum(array.nbytes for array in arrays))
+    threads = threads_for(sum(array.nbytes for array in (*old, grad, *new)))
     scratch = thread_scratch(threads, 4, PIECE)
     counts = np.zeros((threads, 3), np.int64)
     streams = new.var.nbytes > STREAM_BYTES and old.var.ctypes.data != new.var.ctypes.data
+    ties = State(*(out.dtype == np.uint16 and not is_950 for out in new))
     bits = scratch.view(np.uint32)
-    _step.over(threads, old, grad, scalars, is_950, away, streams, scratch, bits, counts, new)
+    _step.over(threads, old, grad, scalars, is_950, ties, streams, scratch, bits, counts, new)
     return [int(count) for count in counts.sum(axis=0)]

@@ -2,7 +2,7 @@
 
 Elements are independent, so threads split pieces of rows evenly, regardless of the simulated core
 split. The order of the operations of an element depends on the dtype and, in the gradient, on the
-product. Ascend 950 loses subnormal results of its division (``flushes``).
+product. Ascend 950 loses subnormal results of its division.
 
 Slow reference with the order of operations: ``tests/reference/swi_glu.py``.
 
@@ -23,9 +23,6 @@ from npu_sim.numbers.scalars import widen
 
 PIECE_COLUMNS = 2048
 """Columns of a piece; it stays in the L1 cache between computing and rounding."""
-FP32, SIXTEEN_BITS, FUSED = 0, 1, 2
-"""Orders of operations of the gradient: A2's for fp32 and for 16 bits, and that of Ascend 950."""
-
 MINUS_64 = {np.int16: 0xD400, np.uint16: 0xC280}
 """Bit pattern of -64 by storage type; only numbers with larger ones are below `Limits.low`."""
 ROOT_DISTANCE = np.float32(1e-3)
@@ -47,25 +44,17 @@ class Limits(NamedTuple):
     """Values within `ROOT_DISTANCE` of it."""
 
 
-class Halves(NamedTuple):
-    """Tensors of a call as (rows, columns); ``x`` and ``x_grad`` have two columns for each."""
-
-    x: NDArray[Any]
-    y_grad: NDArray[Any]
-    x_grad: NDArray[Any]
-
-
 @device_function
-def _divided(numerator: np.float32, d: np.float32, flushes: bool) -> np.float32:
-    """Return a quotient; with ``flushes``, a subnormal one becomes a zero of its sign."""
+def _divided(numerator: np.float32, d: np.float32, is_950: bool) -> np.float32:
+    """Return a quotient; on Ascend 950 a subnormal one becomes a zero of its sign."""
     quotient = numerator / d
-    return quotient * _ZERO if flushes and abs(quotient) < SMALLEST_NORMAL else quotient
+    return quotient * _ZERO if is_950 and abs(quotient) < SMALLEST_NORMAL else quotient
 
 
 @device_function
-def _forward_of_fp32(a, b, flushes: bool, out: Floats) -> None:
+def _forward_of_fp32(a, b, is_950: bool, out: Floats) -> None:
     for column in range(a.size):
-        s = _divided(_ONE, exp_plus_one(-a[column]), flushes)
+        s = _divided(_ONE, exp_plus_one(-a[column]), is_950)
         out[column] = (s * a[column]) * b[column]
 
 
@@ -76,52 +65,54 @@ def _forward_of_16_bits(patterns, table: Floats, b, out: Floats) -> None:
 
 
 @kernel
-def _fill(chunk: int, numbers, flushes: bool, table: Floats) -> None:
+def _fill(chunk: int, numbers, is_950: bool, table: Floats) -> None:
     """Compute silu of all 16-bit numbers."""
     for pattern in range(numbers.size):
         wide = widen(numbers[pattern])
-        table[pattern] = _divided(wide, exp_plus_one(-wide), flushes)
+        table[pattern] = _divided(wide, exp_plus_one(-wide), is_950)
 
 
 @cache
-def silu_table(storage: type[np.generic], flushes: bool) -> Floats:
+def silu_table(storage: type[np.generic], is_950: bool) -> Floats:
     """Return fp32(a / d) of every 16-bit number a, by its bit pattern (256 KiB).
 
     It is computed once per process: the quotient depends on a alone, and an exp in fp64 for each
     of the 2^16 numbers takes less time than for the elements of any large tensor.
     """
     table = np.empty(1 << 16, np.float32)
-    _fill.over(1, np.arange(1 << 16).astype(np.uint16).view(storage), flushes, table)
+    _fill.over(1, np.arange(1 << 16).astype(np.uint16).view(storage), is_950, table)
     return table
 
 
 @device_function
-def _gradient_of_fp32(a, b, grad, out_a: Floats, out_b: Floats) -> None:
+def _gradient_of(a, b, grad, is_950: bool, out_a: Floats, out_b: Floats) -> None:
     for column in range(a.size):
-        s = _ONE / exp_plus_one(-a[column])
-        t = (s * (_ONE - s)) * a[column] + s
-        out_b[column] = (s * a[column]) * grad[column]
-        out_a[column] = (t * b[column]) * grad[column]
+        wide, factor, g = widen(a[column]), widen(b[column]), widen(grad[column])
+        s = _divided(_ONE, exp_plus_one(-wide), is_950)
+        if is_950:
+            gs = g * s
+            out_b[column] = gs * wide
+            out_a[column] = (((_ONE - s) * wide + _ONE) * gs) * factor
+        else:
+            t = (s * (_ONE - s)) * wide + s
+            out_b[column] = (s * wide) * g
+            out_a[column] = (t * factor) * g if a.itemsize == 4 else (t * g) * factor
 
 
 @device_function
-def _gradient_of_16_bits(a, b, grad, out_a: Floats, out_b: Floats) -> None:
-    for column in range(a.size):
-        wide, g = widen(a[column]), widen(grad[column])
-        s = _ONE / exp_plus_one(-wide)
-        t = (s * (_ONE - s)) * wide + s
-        out_b[column] = (s * wide) * g
-        out_a[column] = (t * g) * widen(b[column])
+def _piece(number: int, columns: int) -> tuple[int, int, int]:
+    """Return the row of a piece, and the range of its columns."""
+    pieces = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS
+    row = number // pieces
+    begin = (number - row * pieces) * PIECE_COLUMNS
+    return row, begin, min(begin + PIECE_COLUMNS, columns)
 
 
 @device_function
-def _gradient_of_950(a, b, grad, out_a: Floats, out_b: Floats) -> None:
-    for column in range(a.size):
-        wide, g = widen(a[column]), widen(grad[column])
-        s = _divided(_ONE, exp_plus_one(-wide), True)
-        gs = g * s
-        out_b[column] = gs * wide
-        out_a[column] = (((_ONE - s) * wide + _ONE) * gs) * widen(b[column])
+def _pieces_of(chunk: int, chunks: int, out) -> tuple[int, int]:
+    """Return the range of the pieces of a chunk; ``out`` has rows of half the columns of x."""
+    pieces = out.shape[0] * ((out.shape[1] + PIECE_COLUMNS - 1) // PIECE_COLUMNS)
+    return pieces * chunk // chunks, pieces * (chunk + 1) // chunks
 
 
 @device_function
@@ -154,7 +145,7 @@ def _forward(
     patterns,
     lowest: int,
     table: Floats,
-    flushes: bool,
+    is_950: bool,
     streams: bool,
     limits: Limits,
     scratch: Floats,
@@ -165,18 +156,15 @@ def _forward(
 
     Of 16-bit numbers, ``patterns`` are those of x, and ``lowest`` is the one of -64.
     """
-    columns, chunks = out.shape[1], len(scratch)
-    pieces = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS
-    all_pieces = out.shape[0] * pieces
-    for number in range(all_pieces * chunk // chunks, all_pieces * (chunk + 1) // chunks):
-        row = number // pieces
-        begin = (number - row * pieces) * PIECE_COLUMNS
-        end = min(begin + PIECE_COLUMNS, columns)
+    columns = out.shape[1]
+    first, stop = _pieces_of(chunk, len(scratch), out)
+    for number in range(first, stop):
+        row, begin, end = _piece(number, columns)
         a, b = x[row, begin:end], x[row, columns + begin : columns + end]
         values = scratch[chunk, : end - begin]
         if x.itemsize == 4:
             _count(a, limits, counts[chunk])
-            _forward_of_fp32(a, b, flushes, values)
+            _forward_of_fp32(a, b, is_950, values)
         else:
             bits = patterns[row, begin:end]
             if _may_overflow(bits, lowest):
@@ -189,38 +177,34 @@ def _forward(
 @kernel
 def _gradient(
     chunk: int,
-    halves: Halves,
-    order: int,
+    x,
+    y_grad,
+    is_950: bool,
     streams: bool,
     limits: Limits,
     scratch: Floats,
     counts: Counts,
+    x_grad,
 ) -> None:
     """Compute a chunk of the pieces of all rows."""
-    x, y_grad, x_grad = halves
-    columns, chunks = y_grad.shape[1], len(scratch)
-    pieces = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS
-    all_pieces = y_grad.shape[0] * pieces
-    for number in range(all_pieces * chunk // chunks, all_pieces * (chunk + 1) // chunks):
-        row = number // pieces
-        begin = (number - row * pieces) * PIECE_COLUMNS
-        end = min(begin + PIECE_COLUMNS, columns)
+    columns = y_grad.shape[1]
+    first, stop = _pieces_of(chunk, len(scratch), y_grad)
+    for number in range(first, stop):
+        row, begin, end = _piece(number, columns)
         a, b = x[row, begin:end], x[row, columns + begin : columns + end]
         grad = y_grad[row, begin:end]
         _count(a, limits, counts[chunk])
         out_a, out_b = scratch[chunk, 0, : end - begin], scratch[chunk, 1, : end - begin]
-        if order == FUSED:
-            _gradient_of_950(a, b, grad, out_a, out_b)
-        elif order == SIXTEEN_BITS:
-            _gradient_of_16_bits(a, b, grad, out_a, out_b)
+        if is_950:
+            _gradient_of(a, b, grad, True, out_a, out_b)  # compiled without the other branch
         else:
-            _gradient_of_fp32(a, b, grad, out_a, out_b)
+            _gradient_of(a, b, grad, False, out_a, out_b)
         store_rounded(out_a, x_grad[row, begin:end], streams)
         store_rounded(out_b, x_grad[row, columns + begin : columns + end], streams)
     end_streams()
 
 
-def swi_glu(x: NDArray[Any], flushes: bool, limits: Limits, out: NDArray[Any]) -> list[int]:
+def swi_glu(x: NDArray[Any], is_950: bool, limits: Limits, out: NDArray[Any]) -> list[int]:
     """Compute out (rows, columns) from x (rows, 2 * columns), storage arrays of one dtype.
 
     Returns the numbers of the values of a that ``limits`` names, in its order.
@@ -230,22 +214,21 @@ def swi_glu(x: NDArray[Any], flushes: bool, limits: Limits, out: NDArray[Any]) -
     counts, streams = np.zeros((threads, 3), np.int64), out.nbytes > STREAM_BYTES
     is_fp32, storage = x.dtype == np.float32, x.dtype.type
     patterns = np.empty((0, 0), np.uint16) if is_fp32 else x.view(np.uint16)
-    table = np.empty(0, np.float32) if is_fp32 else silu_table(storage, flushes)
-    lowest, options = MINUS_64.get(storage, 0), (flushes, streams, limits)
+    table = np.empty(0, np.float32) if is_fp32 else silu_table(storage, is_950)
+    lowest, options = MINUS_64.get(storage, 0), (is_950, streams, limits)
     _forward.over(threads, x, patterns, lowest, table, *options, scratch, counts, out)
     return [int(count) for count in counts.sum(axis=0)]
 
 
 def swi_glu_grad(
-    x: NDArray[Any], y_grad: NDArray[Any], order: int, limits: Limits, x_grad: NDArray[Any]
+    x: NDArray[Any], y_grad: NDArray[Any], is_950: bool, limits: Limits, x_grad: NDArray[Any]
 ) -> list[int]:
     """Compute x_grad, of the shape of x (rows, 2 * columns), from y_grad (rows, columns).
 
-    ``order`` is one of `FP32`, `SIXTEEN_BITS` and `FUSED`. Returns counts as `swi_glu` does.
+    Returns counts as `swi_glu` does.
     """
     threads = threads_for(x.nbytes + y_grad.nbytes + x_grad.nbytes)
     scratch = thread_scratch(threads, 2, PIECE_COLUMNS)
     counts, streams = np.zeros((threads, 3), np.int64), x_grad.nbytes > STREAM_BYTES
-    halves = Halves(x, y_grad, x_grad)
-    _gradient.over(threads, halves, order, streams, limits, scratch, counts)
+    _gradient.over(threads, x, y_grad, is_950, streams, limits, scratch, counts, x_grad)
     return [int(count) for count in counts.sum(axis=0)]

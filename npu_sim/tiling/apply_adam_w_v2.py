@@ -15,7 +15,6 @@ from npu_sim.cores import Device
 from npu_sim.tiling.common import (
     BF16,
     DTYPE_CODES,
-    FP16,
     FP32,
     SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
@@ -43,6 +42,9 @@ FLOATS = {
     "eps": "eps",
 }
 """Arguments in the tiling structure by the vendor's name; both products name them so."""
+FP32_KEY = 105
+"""Key of fp32 tensors with an fp32 step; an int64 step adds 1. Keys of 16-bit dtypes are 2 and 4
+lower; where only the gradient has that dtype, 2 and 4 higher."""
 NATIVE, MIXED, CAST = 0, 1, 2
 """Paths: one dtype; 16-bit gradients of an fp32 state; Cast of all that is not fp32."""
 
@@ -109,12 +111,10 @@ def path_of(problem: Problem) -> int:
 def key_of(problem: Problem) -> int:
     """Return the tiling key of the raw planner; 0 where it leaves the key unset."""
     if has_one_dtype(problem):
-        key = 101 if problem.grad_dtype == BF16 else 103 if problem.grad_dtype == FP16 else 105
-    elif problem.grad_dtype == FP32:
+        return FP32_KEY - 2 * problem.grad_dtype + problem.step_dtype
+    if problem.grad_dtype == FP32:
         return 0
-    else:
-        key = 107 if problem.grad_dtype == FP16 else 109
-    return key + problem.step_dtype
+    return FP32_KEY + 2 * problem.grad_dtype + problem.step_dtype
 
 
 def tile_kernel(problem: Problem, device: Device, rules: Any) -> Tiling:

@@ -7,7 +7,6 @@ Source: specification page ``apply_adam_w_v2_950``.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,15 +29,14 @@ from npu_sim.operators.apply_adam_w_v2.compute import (
     compute_step,
     power_950,
     powers_of,
-    scalar_caveats,
     scalars_of,
 )
 from npu_sim.operators.apply_adam_w_v2.plan import PATHS, caveats, decisions, launches
-from npu_sim.operators.apply_adam_w_v2.timeline import STEP, copies_of, copy_work, views
+from npu_sim.operators.apply_adam_w_v2.timeline import TileOf, elements_of, program_of
 from npu_sim.operators.shared.normalised_rows import SYSTEM
 from npu_sim.tiling.apply_adam_w_v2 import CAST, path_of, rounded
 from npu_sim.tiling.ascend_950 import apply_adam_w_v2 as tiler
-from npu_sim.timelines import Loop, Node, Program, vector_phase, vector_tile
+from npu_sim.timelines import Node, Program, ranged
 
 
 def describe(case: Case) -> Description:
@@ -94,34 +92,19 @@ def compute(run: Run) -> None:
     with np.errstate(all="ignore"):
         root = flushed(np.sqrt(flushed(ONE - powers[1])))
         size = flushed(flushed(rounded(arguments.lr)) / flushed(powers[0] - ONE))
-    compute_step(run, scalars._replace(root=root, size=size), True, 0)
-    run.caveats = (*run.caveats, *scalar_caveats(run, powers))
+    compute_step(run, powers, scalars._replace(root=root, size=size), is_950=True)
 
 
 def program(plan: Plan) -> Program:
     """Return the work of every core: the copies of its tiles, as no rates are published."""
-    tiling = plan.tiling
-    total, size, share = tiling["dim0"], tiling["ubFormer"], tiling["blockFormer"]
-    read, written = copies_of(plan, plan.tiling_key != 0)
+    size, part = plan.tiling["ubFormer"], plan.tiling["blockFormer"]
 
-    @cache
-    def tile(elements: int) -> tuple[Node, ...]:
-        copies_in, copies_out = (copy_work(sizes, elements, total) for sizes in (read, written))
-        return (vector_tile(copies_in, (), copies_out, STEP),)
+    def nodes(core: int, tile: TileOf) -> Iterator[Node]:
+        stop = min((core + 1) * part, elements_of(plan))
+        yield from ranged("elements", core * part, stop, size, tile)
 
-    def nodes(core: int) -> tuple[Node, ...]:
-        start = core * share
-        stop = min(start + share, total)
-        whole, rest = divmod(stop - start, size)
-        last = (Loop(tile(rest), 1, "elements", rest, stop - rest),) if rest else ()
-        return (*((Loop(tile(size), whole, "elements", size, start),) if whole else ()), *last)
-
-    cores = {core: nodes(core) for core in range(plan.block_dim)}
-    return Program(
-        (vector_phase("tiles", cores, 2, 2),),
-        not_counted=(Text("vector instructions: their rates are not published"),),
-        views=views(read, written, total),
-    )
+    note = Text("vector instructions: their rates are not published")
+    return program_of(plan, (), nodes, note)
 
 
 instructions = None

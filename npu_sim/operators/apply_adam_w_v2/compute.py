@@ -10,7 +10,7 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Caveat, Run, caveat
 from npu_sim.numbers.values import normal
-from npu_sim.tiling.apply_adam_w_v2 import CAST, MIXED, NATIVE, path_of, rounded
+from npu_sim.tiling.apply_adam_w_v2 import CAST, path_of, rounded
 
 if TYPE_CHECKING:
     from npu_sim.kernels.apply_adam_w_v2 import Scalars
@@ -19,7 +19,7 @@ F = np.float32
 ONE = F(1)
 STATE = ("var", "m", "v", "max_grad_norm")
 """The tensors that a step updates."""
-VANISHING = {"float32": -1.0, "float16": 2.0**-25, "bfloat16": 2.0**-134}
+VANISHING = {"float32": 0.0, "float16": 2.0**-25, "bfloat16": 2.0**-134}
 """Largest second moment that is stored as 0, by dtype."""
 EXACT_STEPS = 1 << 24
 """From here on fp32 does not hold every step."""
@@ -78,55 +78,42 @@ def scalars_of(arguments: Any, powers: Powers, v_dtype: str) -> "Scalars":
         root=ONE / np.sqrt(ONE - powers[1]),
         eps=rounded(arguments.eps),
         size=lr / (ONE - powers[0]),
-        vanishing=F(VANISHING[v_dtype]),
+        vanishing=F(VANISHING[v_dtype]).view(np.uint32),
     )
 
 
 def compute(run: "Run") -> None:
     """Compute the state after the step in the order of operations of A2 and A3."""
-    from npu_sim.kernels.apply_adam_w_v2 import LARGEST, VAR, M, V
-
-    row, specs = run.case.row, run.case.specs
     powers = powers_of(run.case.arguments, run.tensors["step"], power)
-    scalars = scalars_of(run.case.arguments, powers, specs["v"].dtype)
-    away = 0
-    if path_of(row) == NATIVE and specs["v"].dtype == "bfloat16":
-        away = 1 << M | 1 << V | 1 << LARGEST | 1 << VAR
-    elif path_of(row) == MIXED and row.with_norm and specs["max_grad_norm"].dtype == "bfloat16":
-        away = 1 << LARGEST
-    compute_step(run, scalars, False, away)
-    run.caveats = (*run.caveats, *scalar_caveats(run, powers))
+    scalars = scalars_of(run.case.arguments, powers, run.case.specs["v"].dtype)
+    compute_step(run, powers, scalars, is_950=False)
 
 
-def compute_step(run: "Run", scalars: "Scalars", is_950: bool, away: int) -> None:
+def compute_step(run: "Run", powers: Powers, scalars: "Scalars", *, is_950: bool) -> None:
     """Compute the state after the step; on the cast path around a kernel of fp32 tensors."""
     with run.watch.stage("load"):
         from npu_sim.kernels.apply_adam_w_v2 import State, apply_adam_w
         from npu_sim.kernels.elementwise import narrow_array, widen_array
     amsgrad, is_cast = run.case.row.amsgrad, path_of(run.case.row) == CAST
     names = STATE if amsgrad else STATE[:-1]
+    read = (lambda name: widen_array(run.tensors[name])) if is_cast else run.stored
     with run.watch.stage("compute"):
+        grad = read("grad").reshape(-1)
+        inputs = [read(name).reshape(-1) for name in names]
+        results = [
+            np.empty_like(array) if is_cast else run.written(f"{name}_out").reshape(-1)
+            for name, array in zip(names, inputs, strict=True)
+        ]
+        no_norm = () if amsgrad else (grad[:0],)
+        old, new = State(*inputs, *no_norm), State(*results, *no_norm)
+        counts = apply_adam_w(old, grad, scalars, is_950, new)
         if is_cast:
-            inputs = {name: widen_array(run.tensors[name]) for name in (*names, "grad")}
-            results = {name: np.empty_like(inputs[name]) for name in names}
-        else:
-            inputs = {name: run.stored(name) for name in (*names, "grad")}
-            results = {name: run.written(f"{name}_out") for name in names}
-        flat = {name: array.reshape(-1) for name, array in inputs.items()}
-        new = {name: array.reshape(-1) for name, array in results.items()}
-        nothing = flat["grad"][:0]
-        old_state, new_state = (
-            State(tensors["var"], tensors["m"], tensors["v"], tensors.get("max_grad_norm", nothing))
-            for tensors in (flat, new)
-        )
-        counts = apply_adam_w(old_state, flat["grad"], scalars, is_950, away, new_state)
-        if is_cast:
-            for name, array in results.items():
+            for name, array in zip(names, results, strict=True):
                 out = run.outputs[f"{name}_out"]
-                narrow_array(array, out.dtype, out=out)
+                narrow_array(array.reshape(out.shape), out.dtype, out=out)
         if run.case.row.with_norm and not amsgrad:
             np.copyto(run.outputs["max_grad_norm_out"], run.tensors["max_grad_norm"])
-    run.caveats = tuple(_data_caveats(run, *counts))
+    run.caveats = (*_data_caveats(run, *counts), *scalar_caveats(run, powers))
 
 
 def _data_caveats(run: "Run", overflows: int, underflows: int, moments: int) -> Iterator[Caveat]:

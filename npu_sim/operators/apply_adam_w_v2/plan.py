@@ -36,18 +36,10 @@ TENSORS = (*STATE, "grad")
 """The tensors of one shape, in the order of their copies and Casts."""
 
 
-def _is_native(row: Any, device: Any, rules: Any) -> bool:
-    return path_of(row) == NATIVE
-
-
-def _is_cast(row: Any, device: Any, rules: Any) -> bool:
-    return path_of(row) == CAST
-
-
 ONE_DTYPE = Condition(
     "one dtype",
     "var, m, v, grad, and max_grad_norm where it is given, have one dtype",
-    _is_native,
+    lambda row, *_: path_of(row) == NATIVE,
     "the kernel of this dtype",
     "mixed dtypes, or Casts",
     ("grad_dtype",),
@@ -55,7 +47,7 @@ ONE_DTYPE = Condition(
 CASTS = Condition(
     "casts",
     "the dtypes differ, and are not an fp32 state with 16-bit grad and max_grad_norm",
-    _is_cast,
+    lambda row, *_: path_of(row) == CAST,
     "every tensor that is not fp32 passes through a Cast",
     "the kernel reads the tensors as they are",
     ("grad_dtype",),

@@ -6,12 +6,13 @@ estimate read the same list.
 Source: specification page ``apply_adam_w_v2``, section "Vector instructions of a tile".
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
-from npu_sim.framework.vocabulary import Launch, Plan, Text, itemsize
+from npu_sim.framework.vocabulary import FP32_BYTES, Plan, TensorSpec, Text, ceil_div
+from npu_sim.operators.apply_adam_w_v2.compute import STATE
 from npu_sim.operators.shared.timelines import RATES
-from npu_sim.tiling.apply_adam_w_v2 import TILE_ELEMENTS
+from npu_sim.tiling.apply_adam_w_v2 import FP32_KEY, TILE_ELEMENTS
 from npu_sim.timelines import (
     NARROWING,
     WIDENING,
@@ -27,6 +28,7 @@ from npu_sim.timelines import (
     View,
     Work,
     full_repeats,
+    ranged,
     repeated,
     vector_phase,
     vector_tile,
@@ -69,115 +71,99 @@ STEP = Step(
 )
 
 
-class _Tiles:
-    """The tiles of a plan, with the dtypes that its kernel has."""
-
-    def __init__(self, plan: Plan) -> None:
-        tiling = plan.tiling
-        self.cores, self.longer = plan.block_dim, tiling["handleExtraLoopCoreNum"]
-        self.per_core, self.last = tiling["loopNumPerCore"], tiling["numLastLoop"]
-        self.tiles = self.per_core * tiling["totalCoreNum"] + self.longer
-        self.elements = (self.tiles - 1) * TILE_ELEMENTS + self.last
-        self.amsgrad, self.maximize = bool(tiling["amsgrad"]), bool(tiling["maximize"])
-        key = tiling["tilingKey"]
-        self.is_native_16, self.is_mixed = key < 105, key > 106
-
-    def of_core(self, core: int) -> range:
-        """Return the numbers of a core's tiles."""
-        return range(core, self.tiles, self.cores)
-
-    def size(self, number: int) -> int:
-        """Return the elements of a tile."""
-        return self.last if number == self.tiles - 1 else TILE_ELEMENTS
-
-    def instructions(self) -> tuple[str, ...]:
-        """Return the kinds of the instructions of a tile, in their order."""
-        widened = 4 if self.is_native_16 else int(self.is_mixed)
-        narrows_norm = self.amsgrad and (self.is_native_16 or self.is_mixed)
-        return (
-            *(WIDENING,) * widened,
-            *("muls",) * self.maximize,
-            *MOMENTS,
-            *(WIDENING,) * narrows_norm,
-            *("max",) * self.amsgrad,
-            *UPDATE[:3],
-            *(NARROWING,) * narrows_norm,
-            *UPDATE[3:],
-            *(NARROWING,) * (3 * self.is_native_16),
-        )
+TileOf = Callable[[int], tuple[Node, ...]]
+"""Function that returns the work of a tile of so many elements."""
 
 
-def _kernel(plan: Plan) -> Launch:
-    return next(launch for launch in plan.launches if launch.kernel == plan.kernel)
+def _is_native_16(plan: Plan) -> bool:
+    return bool(plan.tiling["tilingKey"] < FP32_KEY)
 
 
-def copies_of(plan: Plan, amsgrad: bool) -> tuple[dict[str, int], dict[str, int]]:
-    """Return bytes of an element of what the kernel copies in, and out, by name.
-
-    Tensors that Casts leave in the workspace have the names of the arguments.
-    """
-    kernel = _kernel(plan)
-    names = ("var", "m", "v", "max_grad_norm", "grad")
-    given = [name for name in names if plan.arguments.get(name) is not None]
-    read = {
-        name: itemsize(tensor.dtype) for name, tensor in zip(given, kernel.inputs, strict=False)
-    }
-    written = {name: read[name] for name in ("var", "m", "v")}
-    if amsgrad:
-        written["max_grad_norm"] = read["max_grad_norm"]
-    else:
-        read.pop("max_grad_norm", None)
-    return read, {f"{name}_out": size for name, size in written.items()}
+def _is_mixed(plan: Plan) -> bool:
+    return bool(plan.tiling["tilingKey"] > FP32_KEY + 1)  # the key of an int64 step
 
 
-def copy_work(sizes: dict[str, int], elements: int, total: int) -> tuple[Work, ...]:
-    """Return one copy of every tensor of a tile."""
-    return tuple(
-        Copy(size * elements, elements, tensor_bytes=size * total) for size in sizes.values()
+def _kinds(plan: Plan) -> tuple[str, ...]:
+    """Return the kinds of the instructions of a tile, in their order."""
+    is_native_16, amsgrad = _is_native_16(plan), plan.arguments["amsgrad"]
+    narrows_norm = amsgrad and (is_native_16 or _is_mixed(plan))
+    return (
+        *(WIDENING,) * (4 if is_native_16 else _is_mixed(plan)),
+        *("muls",) * plan.arguments["maximize"],
+        *MOMENTS,
+        *(WIDENING,) * narrows_norm,
+        *("max",) * amsgrad,
+        *UPDATE[:3],
+        *(NARROWING,) * narrows_norm,
+        *UPDATE[3:],
+        *(NARROWING,) * (3 * is_native_16),
     )
 
 
-def views(read: dict[str, int], written: dict[str, int], elements: int) -> tuple[View, ...]:
-    """Return the tensors in the order in which they are drawn."""
-    return tuple(View(name, elements, 1, {"elements": 1}) for name in (*read, *written))
+def elements_of(plan: Plan) -> int:
+    """Return the elements of var."""
+    return TensorSpec.parse(plan.arguments["var"]).numel
 
 
-def program(plan: Plan) -> Program:
-    """Return the work of every core."""
-    tiles = _Tiles(plan)
-    read, written = copies_of(plan, tiles.amsgrad)
-    kinds = tiles.instructions()
+def _tiles_of_core(plan: Plan, core: int) -> tuple[range, int]:
+    """Return the numbers of a core's tiles, and the elements of the last of all if it is one."""
+    elements = elements_of(plan)
+    tiles = ceil_div(elements, TILE_ELEMENTS)
+    numbers = range(core, tiles, plan.block_dim)
+    return numbers, (numbers[-1] == tiles - 1) * (elements - (tiles - 1) * TILE_ELEMENTS)
+
+
+def program_of(
+    plan: Plan, kinds: tuple[str, ...], nodes: Callable[[int, TileOf], Iterator[Node]], note: str
+) -> Program:
+    """Return the work of every core.
+
+    - ``kinds``: instructions of a tile that are counted; ``note`` says which are not.
+    - ``nodes(core, tile)``: work of a core, given the function that returns that of a tile.
+    """
+    total, is_cast = elements_of(plan), plan.path == "cast"
+    read = {
+        name: FP32_BYTES if is_cast else TensorSpec.parse(plan.arguments[name]).itemsize
+        for name in (*STATE, "grad")
+        if name in plan.arguments and (name != "max_grad_norm" or plan.arguments["amsgrad"])
+    }
+    written = {f"{name}_out": size for name, size in read.items() if name in STATE}
+
+    def copies(sizes: dict[str, int], elements: int) -> tuple[Work, ...]:
+        return tuple(
+            Copy(size * elements, elements, tensor_bytes=size * total) for size in sizes.values()
+        )
 
     @cache
     def tile(elements: int) -> tuple[Node, ...]:
         vector = tuple(Instruction(RATES[kind], "float32", elements) for kind in kinds)
-        copies = (copy_work(sizes, elements, tiles.elements) for sizes in (read, written))
-        return (vector_tile(next(copies), vector, next(copies), STEP),)
+        return (vector_tile(copies(read, elements), vector, copies(written, elements), STEP),)
 
-    def nodes(core: int) -> Iterator[Node]:
-        numbers = tiles.of_core(core)
-        if len(numbers) <= SHOWN_TILES:
-            for number in numbers:
-                size, start = tiles.size(number), number * TILE_ELEMENTS
-                yield Loop(tile(size), 1, "elements", size, start)
+    cores = {core: tuple(nodes(core, tile)) for core in range(plan.block_dim)}
+    views = tuple(View(name, total, 1, {"elements": 1}) for name in (*read, *written))
+    return Program((vector_phase("tiles", cores, 2, 2),), not_counted=(note,), views=views)
+
+
+def program(plan: Plan) -> Program:
+    """Return the work of every core."""
+
+    def nodes(core: int, tile: TileOf) -> Iterator[Node]:
+        numbers, last = _tiles_of_core(plan, core)
+        if len(numbers) > SHOWN_TILES:
+            yield Loop(tile(TILE_ELEMENTS), len(numbers) - bool(last))
+            if last:
+                yield Loop(tile(last), 1)
             return
-        has_last = numbers[-1] == tiles.tiles - 1
-        yield Loop(tile(TILE_ELEMENTS), len(numbers) - has_last)
-        if has_last:
-            yield Loop(tile(tiles.last), 1)
+        for start in (number * TILE_ELEMENTS for number in numbers):
+            stop = min(start + TILE_ELEMENTS, elements_of(plan))
+            yield from ranged("elements", start, stop, TILE_ELEMENTS, tile)
 
-    cores = {core: tuple(nodes(core)) for core in range(tiles.cores)}
-    return Program(
-        (vector_phase("tiles", cores, 2, 2),),
-        not_counted=(Text("the two powers, once a core"),),
-        views=views(read, written, tiles.elements),
-    )
+    return program_of(plan, _kinds(plan), nodes, Text("the two powers, once a core"))
 
 
 def instructions(plan: Plan) -> InstructionLists:
     """Return the vector instructions of every core; fp32 was compared with a device."""
-    tiles = _Tiles(plan)
-    repeats = MIXED_REPEATS if tiles.is_mixed else WIDE_REPEATS
+    repeats = MIXED_REPEATS if _is_mixed(plan) else WIDE_REPEATS
     power = (
         *(Issue(kind, 1, times=times) for kind, times in POWER.items()),
         Issue("duplicate", repeats),
@@ -189,15 +175,13 @@ def instructions(plan: Plan) -> InstructionLists:
             full_repeats(kind, elements, 0, 0, between=SOURCES)
             if kind in TWO_SOURCES
             else full_repeats(kind, elements)
-            for kind in tiles.instructions()
+            for kind in _kinds(plan)
         )
 
     def of_core(core: int) -> Issues:
-        numbers = tiles.of_core(core)
-        has_last = numbers[-1] == tiles.tiles - 1
-        whole = repeated(tile(TILE_ELEMENTS), len(numbers) - has_last)
-        last = tile(tiles.last) if has_last else ()
-        return (*repeated(power, POWERS), *whole, *last)
+        numbers, last = _tiles_of_core(plan, core)
+        whole = repeated(tile(TILE_ELEMENTS), len(numbers) - bool(last))
+        return (*repeated(power, POWERS), *whole, *(tile(last) if last else ()))
 
-    compared = not (tiles.is_native_16 or tiles.is_mixed)
-    return InstructionLists({core: of_core(core) for core in range(tiles.cores)}, compared)
+    compared = not (_is_native_16(plan) or _is_mixed(plan))
+    return InstructionLists({core: of_core(core) for core in range(plan.block_dim)}, compared)

@@ -5,22 +5,12 @@ Rates of vector instructions are not published for this product: the bound is th
 Source: specification page ``swi_glu_950``.
 """
 
+from functools import partial
 from typing import Any
 
-import numpy as np
+from npu_sim.operators.swi_glu.compute import compute as compute_as
 
-from npu_sim.framework.vocabulary import Run
-from npu_sim.operators.swi_glu.compute import compute_forward
-
-OVERFLOWS_BELOW = np.float32(-87.33654)
-"""Below this, 1 / (1 + exp(-a)) is lost as a subnormal number (page, "Kernel")."""
-
-
-def compute(run: Run) -> None:
-    """Compute out."""
-    compute_forward(run, OVERFLOWS_BELOW, flushes=True)
-
-
+compute = partial(compute_as, is_950=True)
 instructions = None
 """No rates of vector instructions are published."""
 

@@ -11,26 +11,22 @@ import numpy as np
 from npu_sim.framework.vocabulary import Caveat, Run, caveat, unsupported_values
 from npu_sim.numbers.values import normal
 
-OVERFLOWS_BELOW = np.float32(-88.72283)
-"""Below this, exp(-a) is inf in fp32 (page, "Special values")."""
+OVERFLOWS_BELOW = (np.float32(-88.72283), np.float32(-87.33654))
+"""Below this, exp(-a) is inf in fp32 (page, "Special values"); on Ascend 950, 1 / (1 + exp(-a)) is
+lost as a subnormal number (page ``swi_glu_950``, "Kernel")."""
 NONE = np.float32(np.nan)
 """A limit that no value meets."""
 
 
-def compute(run: Run) -> None:
-    """Compute out in the order of operations of A2 and A3."""
-    compute_forward(run, OVERFLOWS_BELOW, flushes=False)
-
-
-def compute_forward(run: Run, overflows_below: np.float32, *, flushes: bool) -> None:
-    """Compute out; ``flushes``: division loses subnormal results."""
+def compute(run: Run, *, is_950: bool = False) -> None:
+    """Compute out in the order of operations of a product."""
     with run.watch.stage("load"):
         from npu_sim.kernels.swi_glu import Limits, swi_glu
     rows, columns = run.case.row.row, run.case.row.col
     with run.watch.stage("compute"):
         x = run.stored("x").reshape(rows, 2 * columns)
-        limits = Limits(overflows_below, NONE, NONE)
-        counts = swi_glu(x, flushes, limits, run.written("y").reshape(rows, columns))
+        limits = Limits(OVERFLOWS_BELOW[is_950], NONE, NONE)
+        counts = swi_glu(x, is_950, limits, run.written("y").reshape(rows, columns))
     run.caveats = data_caveats(run, counts)
 
 

@@ -16,7 +16,6 @@ from npu_sim.framework.vocabulary import (
     Condition,
     Description,
     Plan,
-    Run,
     TensorSpec,
     Text,
     WorkspacePart,
@@ -26,10 +25,9 @@ from npu_sim.framework.vocabulary import (
     vector_plan,
 )
 from npu_sim.operators.shared.normalised_rows import SYSTEM
-from npu_sim.operators.swi_glu.ascend_950 import OVERFLOWS_BELOW
 from npu_sim.operators.swi_glu.plan import few_cores, strided_inputs
 from npu_sim.operators.swi_glu.timeline import WHERE, tensor_views
-from npu_sim.operators.swi_glu_grad.compute import compute_gradient
+from npu_sim.operators.swi_glu_grad.compute import compute as compute_as
 from npu_sim.operators.swi_glu_grad.timeline import BACKWARD
 from npu_sim.tiling.ascend_950 import swi_glu_grad as tiler
 from npu_sim.timelines import Copy, Instruction, Node, Program, ranged, vector_phase, vector_tile
@@ -93,12 +91,7 @@ def caveats(case: Case) -> Iterator[Caveat]:
     yield from strided_inputs(case)
 
 
-def compute(run: Run) -> None:
-    """Compute out."""
-    from npu_sim.kernels.swi_glu import FUSED
-
-    compute_gradient(run, FUSED, OVERFLOWS_BELOW)
-
+compute = partial(compute_as, is_950=True)
 
 TILE = replace(
     BACKWARD.step,

@@ -22,16 +22,8 @@ ROOT = np.float32(-1.2784645)
 """Where the derivative of silu is 0 (page, "Kernel")."""
 
 
-def compute(run: Run) -> None:
-    """Compute out in the order of operations of A2 and A3."""
-    from npu_sim.kernels.swi_glu import FP32, SIXTEEN_BITS
-
-    order = FP32 if run.case.specs["x"].dtype == "float32" else SIXTEEN_BITS
-    compute_gradient(run, order, OVERFLOWS_BELOW)
-
-
-def compute_gradient(run: Run, order: int, overflows_below: np.float32) -> None:
-    """Compute out in one of the kernel's orders of operations."""
+def compute(run: Run, *, is_950: bool = False) -> None:
+    """Compute out in the order of operations of a product."""
     with run.watch.stage("load"):
         from npu_sim.kernels.swi_glu import Limits, swi_glu_grad
     rows, columns = run.case.row.row, run.case.row.col
@@ -39,8 +31,8 @@ def compute_gradient(run: Run, order: int, overflows_below: np.float32) -> None:
         whole, half = (rows, 2 * columns), (rows, columns)
         x, y_grad = run.stored("x").reshape(whole), run.stored("y_grad").reshape(half)
         root = ROOT if x.dtype == np.float32 else NONE
-        limits = Limits(overflows_below, np.float32(np.inf), root)
-        counts = swi_glu_grad(x, y_grad, order, limits, run.written("x_grad").reshape(whole))
+        limits = Limits(OVERFLOWS_BELOW[is_950], np.float32(np.inf), root)
+        counts = swi_glu_grad(x, y_grad, is_950, limits, run.written("x_grad").reshape(whole))
     run.caveats = data_caveats(run, counts)
 
 
