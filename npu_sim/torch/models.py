@@ -24,6 +24,8 @@ MOST_LAYERS = 1024
 """Maximum number of layers, more than any model has."""
 OF_POSITION = ("layer_idx", "layer_id", "layer_index", "layer_number")
 """Attributes of a layer that only say which one it is."""
+PLAIN = (bool, int, float, str, type(None))
+"""Types of values that are compared as they are."""
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
@@ -56,19 +58,26 @@ def recorded_model(
         kind = _require_kind(transformers, values, sizes)
         values.pop("model_type")
 
-        def attempt(values: Mapping[str, Any]) -> Recording:
-            model = _model_of(transformers, kind, values, DTYPES[dtype])
+        def build(values: Mapping[str, Any]) -> Any:
+            return _model_of(transformers, kind, values, DTYPES[dtype])
+
+        def record(model: Any, values: Mapping[str, Any]) -> Recording:
+            repeats = _merge_equal_layers(model)
             try:
-                repeats = _merge_equal_layers(model)
                 return _recorded(model, repeats, batch, sequence, deterministic, optimizer)
             except UsageError:  # also from code that takes layers by their numbers
-                model = _model_of(transformers, kind, values, DTYPES[dtype])
-                return _recorded(model, {}, batch, sequence, deterministic, optimizer)
+                if max(repeats.values(), default=1) == 1:
+                    raise
+                return _recorded(build(values), {}, batch, sequence, deterministic, optimizer)
 
+        model = None
         try:
-            return attempt(values)
+            model = build(values)
+            return record(model, values)
         except UsageError as error:
-            name = _culprit(attempt, values) if error.__cause__ is not None else ""
+            attempt = build if model is None else lambda fewer: record(build(fewer), fewer)
+            default = transformers.CONFIG_MAPPING[kind]
+            name = _culprit(attempt, values, default) if error.__cause__ is not None else ""
             if not name:
                 raise
             value = shown(values[name])
@@ -76,9 +85,17 @@ def recorded_model(
             raise UsageError("config", message, error.hint) from error.__cause__
 
 
-def _culprit(attempt: Callable[[Mapping[str, Any]], Any], values: Mapping[str, Any]) -> str:
-    """Return the one value without which ``attempt`` succeeds, the last first; empty if none."""
+def _culprit(
+    attempt: Callable[[Mapping[str, Any]], Any], values: Mapping[str, Any], default: Any
+) -> str:
+    """Return the one value without which ``attempt`` succeeds, the last first; empty if none.
+
+    ``default`` has the values that apply without one as attributes: those cannot be the cause.
+    """
     for name in reversed(list(values)):
+        value, without = values[name], getattr(default, str(name), ...)
+        if isinstance(value, PLAIN) and type(value) is type(without) and value == without:
+            continue
         try:
             attempt({other: value for other, value in values.items() if other != name})
         except UsageError:
@@ -149,7 +166,7 @@ def _form(layer: torch.nn.Module) -> str:
         (path, name, value)
         for path, module in layer.named_modules()
         for name, value in vars(module).items()
-        if isinstance(value, bool | int | float | str | None) and name not in OF_POSITION
+        if isinstance(value, PLAIN) and name not in OF_POSITION
     ]
     return f"{layer} {plain}"
 
@@ -250,6 +267,7 @@ def _model_of(transformers: Any, kind: str, values: Mapping[str, Any], dtype: to
         full_config = transformers.AutoConfig.for_model(kind, **_safe(values))
         text_config = full_config.get_text_config(decoder=True)
         text_config.use_cache = False
+        text_config.return_dict = True
         if type(text_config) not in transformers.AutoModelForCausalLM._model_mapping:
             message = Text("{kind} is not a causal language model", kind=kind)
             raise UsageError("config", message, "npu-sim record with a script that runs the model")

@@ -333,6 +333,8 @@ def torch_npu_importable() -> Iterator[None]:
     module, import_module = _replacement(), builtins.__import__
 
     def import_or_replace(name: str, *arguments: Any, **options: Any) -> ModuleType:
+        if not name.startswith(TORCH_NPU):  # quickly: PyTorch imports within its functions
+            return import_module(name, *arguments, **options)
         given = dict(zip(("globals", "locals", "fromlist", "level"), arguments, strict=False))
         given |= options
         first, *inner = name.split(".")

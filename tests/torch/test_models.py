@@ -217,5 +217,17 @@ def test_a_thousand_layers_are_counted(transformers):
     assert counts["rms_norm"] == counts["rms_norm_grad"] == 2001
 
 
+def test_a_value_that_prevents_building_is_found_without_recording(transformers, monkeypatch):
+    from npu_sim.torch import models
+
+    monkeypatch.setattr(models, "_recorded", lambda *_: pytest.fail("records"))
+    with pytest.raises(npu_sim.UsageError, match="hidden_act = 'x': the model cannot be built"):
+        npu_sim.model({**SMALL, "hidden_act": "x", "rms_norm_eps": 1e-6}, sequence=16)
+
+
+def test_a_configuration_that_returns_tuples_is_answered(transformers):
+    assert calls({**SMALL, "return_dict": False}) == calls(SMALL)
+
+
 def test_numbers_of_labels_are_ignored(transformers):
     assert calls({**SMALL, "num_labels": 10**12, "id2label": 3}) == calls(SMALL)
