@@ -1,4 +1,7 @@
-"""Commands of the command line as functions that return answers."""
+"""Commands that need several packages, as functions that return answers.
+
+``npu_sim.__init__`` lists all public functions with their modules.
+"""
 
 import json
 import os

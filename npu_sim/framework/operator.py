@@ -178,6 +178,8 @@ class Operator:
         ``variants(call)`` yields the math types to compare (precision).
     changes
         Ways to add samples to a batch (invariance).
+    in_dumps
+        How dumps name its calls, and what statistics of its tensors must obey (dump).
     derived
         Integers that planners need and that are not axes.
     rules_of
