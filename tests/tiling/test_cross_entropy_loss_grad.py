@@ -68,7 +68,7 @@ def test_the_table_of_the_page(call, expected):
             problem = ce.Problem(1, 32000, code, weighted, ce.REDUCTIONS.index(reduction))
             found.append(
                 (
-                    ce.largest_rows_before_wrap(problem, device, RULES),
+                    ce.largest_rows(problem, device, RULES, columns=0),
                     ce.largest_rows(problem, device, RULES),
                 )
             )
@@ -105,7 +105,7 @@ def test_what_fits_lies_within_the_unified_buffer(problem, device, rules):
 @given(problems, devices, any_rules)
 def test_the_column_budget_is_unsigned_64_bit_arithmetic(problem, device, rules):
     tiling = ce.tile(problem, device, rules)
-    used = ce.row_buffer_bytes(tiling.buffers)
+    used = sum(tiling.buffers)
     assert tiling.column_budget == (device.ub_bytes - used) % 2**64 // ce.bytes_per_column(
         problem.dtype
     )

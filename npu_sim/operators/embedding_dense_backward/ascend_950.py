@@ -506,10 +506,10 @@ def program(plan: Plan) -> Program:
 
 def _only_indices(plan: Plan, call: Call) -> Phase:
     """Return the least that the rows take: their indices."""
-    cores: dict[int, tuple[Node, ...]] = {
-        core: (call.indices(last - first if call.is_v2 else call.rows),) if first < last else ()
-        for core, (first, last) in rows_of_cores(plan).items()
-    }
+    cores: dict[int, tuple[Node, ...]] = {}
+    for core, (first, last) in rows_of_cores(plan).items():
+        rows = last - first if call.is_v2 else call.rows
+        cores[core] = (call.indices(rows),) if first < last else ()
     return vector_phase("rows", cores)
 
 

@@ -642,14 +642,9 @@ def launches_of(
     if zeros:
         launches.append(Launch(kernel="ZerosLike", outputs=(written,)))
     if memset is not None:
+        note = "clears the result, in the launch of the kernel itself"
         launches.append(
-            Launch(
-                kernel="MemSet",
-                outputs=(written,),
-                is_node=False,
-                evidence=memset,
-                note="clears the result, in the launch of the kernel itself",
-            )
+            Launch(kernel="MemSet", outputs=(written,), is_node=False, evidence=memset, note=note)
         )
     launches.append(
         Launch(
