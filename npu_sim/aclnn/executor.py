@@ -367,18 +367,21 @@ def _tensor(name: str, value: Any) -> AclTensor:
     )
 
 
+CONVERSIONS: dict[type, Callable[[Any], Any]] = {
+    IntArray: IntArray,
+    bool: lambda value: bool(index(value)),
+    int: index,
+    float: lambda value: float(np.float32(value)),
+}
+"""Functions that convert attributes as C does, by kind; text is read apart."""
+
+
 def _converted(attribute: Attribute, name: str, value: Any) -> Any:
     """Convert an attribute as C does; raise TypeError for a value that C would not compile."""
     if value is None:
         return None
-    if attribute.kind is IntArray:
-        return IntArray(value)
-    if attribute.kind is bool:
-        return bool(index(value))
-    if attribute.kind is int:
-        return index(value)
-    if attribute.kind is float:
-        return float(np.float32(value))
+    if attribute.kind in CONVERSIONS:
+        return CONVERSIONS[attribute.kind](value)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if not isinstance(value, str):

@@ -200,8 +200,8 @@ class Arguments(ReadOnlyDict):
         }
 
 
-Signature = tuple[tuple[Any, ...], tuple[type, ...], str]
-"""Values and types of all arguments in order, and the floats as text, as 0.0 equals -0.0."""
+Signature = tuple[tuple[str, ...], tuple[Any, ...], tuple[type, ...], str]
+"""Names, values and types of all arguments, and the floats as text, as 0.0 equals -0.0."""
 _PLAIN = frozenset({TensorSpec, NoneType, bool, int, float, str})
 
 
@@ -212,7 +212,7 @@ def cache_key(arguments: Arguments) -> Signature | None:
     if not _PLAIN.issuperset(kinds):
         return None
     floats = [value for value in values if type(value) is float] if float in kinds else ""
-    return values, kinds, str(floats)
+    return tuple(arguments), values, kinds, str(floats)
 
 
 def require_known(known: Mapping[str, Argument], names: Iterable[str]) -> None:

@@ -5,6 +5,7 @@ Also the integer expressions over them: evaluated for one call, or turned into s
 
 import ast
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -261,20 +262,11 @@ def _function(text: str) -> Callable[..., Any]:
     return function
 
 
-class _Qualify(ast.NodeTransformer):
-    def __init__(self, rules: tuple[str, ...]) -> None:
-        self.rules = rules
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        """Qualify a name."""
-        if node.id in _FUNCTIONS:
-            return node
-        return ast.Attribute(
-            ast.Name("rules" if node.id in self.rules else "row", ast.Load()), node.id, ast.Load()
-        )
-
-
 def in_row(text: str, rules: tuple[str, ...] = ()) -> str:
     """Return an expression with names replaced by fields of ``rules``, if there, or ``row``."""
-    tree = ast.parse(ast.unparse(parse(text)), mode="eval")
-    return ast.unparse(ast.fix_missing_locations(_Qualify(rules).visit(tree)))
+    owners = {name: "rules" if name in rules else "row" for name in names(text)}
+
+    def qualified(word: re.Match[str]) -> str:
+        return f"{owners[word[0]]}.{word[0]}" if word[0] in owners else word[0]
+
+    return re.sub(r"\w+", qualified, ast.unparse(parse(text)))

@@ -1,7 +1,7 @@
 """A call during its checks, and the checked call that plans and kernels are made for."""
 
 from collections import namedtuple
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, get_type_hints
@@ -121,6 +121,13 @@ class Inspection(OfTarget):
     sizes: patterns.Sizes = field(default_factory=patterns.Sizes)
     bound: list[str] = field(default_factory=list)
     empty: bool = False
+
+    def given(self, names: str) -> Iterable[tuple[str, TensorSpec]]:
+        """Return the tensors among some names that are given; all for no names."""
+        specs = self.specs
+        if not names:
+            return specs.items()
+        return [(name, specs[name]) for name in names.split() if name in specs]
 
     def size(self, name: str) -> int:
         """Return a size, an integer attribute, or a number derived from them."""

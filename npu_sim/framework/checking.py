@@ -117,7 +117,8 @@ def _dtype_mask(operator: Operator, profile: Profile) -> int:
 
 @lru_cache(maxsize=CACHED_CALLS)
 def _cached_case(operator: Operator, signature: Signature, target: Target) -> Case:
-    arguments = Arguments(zip(operator.by_name, signature[0], strict=True))
+    names_given, values, *_ = signature
+    arguments = Arguments(zip(names_given, values, strict=True))
     return check_uncached(operator, arguments, target)
 
 

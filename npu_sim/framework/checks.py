@@ -15,7 +15,7 @@ import numpy as np
 from npu_sim.cores import Device, Profile, load_profile, shipped_products
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import INT64_MAX, Attribute, IntArray, Output, Tensor
-from npu_sim.framework.axes import NOT_DOCUMENTED, evaluate, in_row, names
+from npu_sim.framework.axes import NOT_DOCUMENTED, Number, evaluate, in_row, names
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.inference import dtype_of, stated_elsewhere
 from npu_sim.framework.operator import Operator
@@ -126,13 +126,13 @@ class Attributes(Check):
 
         ``npu-sim limits`` then finds where legal values begin.
         """
-        conditions = []
-        for name in self.attributes.split():
-            axis = next(
-                (axis for axis in operator.axes if axis.name == name and hasattr(axis, "low")), None
-            )
-            if axis is not None and axis.low < operator.argument(name).low:
-                conditions.append(f"row.{name} < {operator.argument(name).low}")
+        checked = self.attributes.split()
+        numbers = [axis for axis in operator.axes if isinstance(axis, Number)]
+        conditions = [
+            f"row.{axis.name} < {operator.argument(axis.name).low}"
+            for axis in numbers
+            if axis.name in checked and axis.low < operator.argument(axis.name).low
+        ]
         return RowCheck(INVALID, " or ".join(conditions)) if conditions else None
 
 
@@ -364,9 +364,8 @@ class Dtypes(DtypeCheck):
             allowed, where = self.allowed(call.profile), call.profile.product.title
         else:
             allowed, where = self.allowed, call.operator.title
-        for name in self.tensors.split():
-            spec = call.specs.get(name)
-            if spec is not None and spec.dtype not in allowed:
+        for name, spec in call.given(self.tensors):
+            if spec.dtype not in allowed:
                 raise AclnnError(
                     INVALID,
                     name,
@@ -392,9 +391,8 @@ class SameDtype(DtypeCheck):
         if self.like not in call.specs:  # an optional tensor that was left out
             return
         expected = call.specs[self.like].dtype
-        for name in self.tensors.split():
-            spec = call.specs.get(name)
-            if spec is not None and spec.dtype != expected:
+        for name, spec in call.given(self.tensors):
+            if spec.dtype != expected:
                 raise AclnnError(
                     self.status,
                     name,
@@ -473,9 +471,8 @@ class Formats(Check):
     status: Status = INVALID
 
     def __call__(self, call: Inspection) -> None:
-        for name in self.tensors.split() or call.operator.tensor_names:
-            spec = call.specs.get(name)
-            if spec is not None and spec.storage_format not in self.allowed:
+        for name, spec in call.given(self.tensors):
+            if spec.storage_format not in self.allowed:
                 message = (
                     Text("{name} has the private format {storage_format}", spec, name=name)
                     if self.allowed == PLAIN_FORMATS
@@ -542,9 +539,8 @@ class Ranks(Check):
     status: Status = INVALID
 
     def __call__(self, call: Inspection) -> None:
-        for name in self.tensors.split():
-            spec = call.specs.get(name)
-            if spec is not None and not self.low <= spec.rank <= self.high:
+        for name, spec in call.given(self.tensors):
+            if not self.low <= spec.rank <= self.high:
                 raise AclnnError(
                     self.status,
                     name,
@@ -572,9 +568,8 @@ class Like(Check):
 
     def __call__(self, call: Inspection) -> None:
         expected = call.specs[self.like].shape
-        for name in self.tensors.split():
-            spec = call.specs.get(name)
-            if spec is not None and spec.shape != expected:
+        for name, spec in call.given(self.tensors):
+            if spec.shape != expected:
                 raise AclnnError(
                     self.status,
                     name,

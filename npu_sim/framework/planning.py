@@ -173,7 +173,6 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
         ),
         evidence=evidence,
         device_evidence=_device_evidence(case, described),
-        profile=profile,
         deferred=_deferred(case, described, evidence, tries_flips),
     )
     if operator.is_foreign:
@@ -200,6 +199,7 @@ def _deferred(
         "launches": launches if described.launches is None else described.launches,
         "order": described.order,
         "profile_keys": lambda: keys_without_effect(case),
+        "profile": case.profile,
     }
 
 

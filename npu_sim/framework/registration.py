@@ -229,7 +229,7 @@ def _argument_problems(operator: Operator) -> Iterator[Problem]:
         if not isinstance(argument, Tensor):
             continue
         if isinstance(argument.shape, str):
-            yield from _problems_of(
+            yield from _expression_problems(
                 f"{place}.shape", argument.shape, known, patterns.names, 'axes such as "row* col+"'
             )
         if argument.dtype not in words and not _is_dtype(argument.dtype):
@@ -308,15 +308,14 @@ def _numbers(operator: Operator) -> set[str]:
     )
 
 
-def _expression_problems(place: str, text: str, known: set[str]) -> Iterator[Problem]:
-    """Yield what is wrong with an expression."""
-    yield from _problems_of(place, text, known, names, "an expression over integers")
-
-
-def _problems_of(
-    place: str, text: str, known: set[str], names_of: Callable[[str], Iterable[str]], wanted: str
+def _expression_problems(
+    place: str,
+    text: str,
+    known: set[str],
+    names_of: Callable[[str], Iterable[str]] = names,
+    wanted: str = "an expression over integers",
 ) -> Iterator[Problem]:
-    """Yield why a text cannot be read, or the names in it that are not known."""
+    """Yield why an expression, or a pattern, cannot be read, or names in it that are unknown."""
     try:
         unknown = [name for name in names_of(text) if name not in known]
     except (ExpressionError, patterns.PatternError) as error:

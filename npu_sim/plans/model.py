@@ -426,9 +426,9 @@ class Plan(Printed, Frozen):
         Architecture number of the SoC; 0 when unknown.
     device_evidence
         Devices that confirmed or contradicted the path, as one sentence; empty without any.
-    deferred, profile
-        (constructor only) The fields that are computed when they are first read, and the product,
-        SoC and release. Without them a plan is restored from its data.
+    deferred
+        (constructor only) The fields that are computed when they are first read, and the profile:
+        product, SoC and release. Without them a plan is restored from its data.
     """
 
     operator: str
@@ -457,22 +457,15 @@ class Plan(Printed, Frozen):
     rules_source: TextField = ""
     npu_arch: int = 0
     device_evidence: TextField = ""
-    _deferred: Mapping[str, Later[Any]] = PrivateAttr()
-    _profile: Profile | None = PrivateAttr()
+    _deferred: Mapping[str, Any] = PrivateAttr()
 
-    def __init__(
-        self,
-        *,
-        deferred: Mapping[str, Later[Any]] | None = None,
-        profile: Profile | None = None,
-        **fields: Any,
-    ) -> None:
+    def __init__(self, *, deferred: Mapping[str, Any] | None = None, **fields: Any) -> None:
         found = deferred or {
             name: TypeAdapter(field.return_type).validate_python(fields.pop(name, ()))
             for name, field in type(self).model_computed_fields.items()
         }
         super().__init__(**fields)
-        self._deferred, self._profile = found, profile
+        self._deferred = found
 
     @computed_field  # type: ignore[prop-decorator]
     @cached_property
@@ -513,7 +506,8 @@ class Plan(Printed, Frozen):
     @property
     def profile(self) -> Profile:
         """Product, SoC and release that it was made for."""
-        return self._profile or load_profile(self.product, self.soc, self.release)
+        known: Profile | None = self._deferred.get("profile")
+        return known or load_profile(self.product, self.soc, self.release)
 
     def read_all(self) -> dict[str, tuple[Any, ...]]:
         """Return the fields that are computed when they are first read."""
@@ -521,7 +515,7 @@ class Plan(Printed, Frozen):
 
     def __getstate__(self) -> dict[Any, Any]:
         """Pickle what :meth:`read_all` returns in place of the functions."""
-        private = {"_deferred": self.read_all(), "_profile": self._profile}
+        private = {"_deferred": {**self.read_all(), "profile": self._deferred.get("profile")}}
         return {**super().__getstate__(), "__pydantic_private__": private}
 
     def __eq__(self, other: object) -> bool:

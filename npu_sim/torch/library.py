@@ -232,6 +232,11 @@ def operator_of(name: str, gradient: Gradient | None = None) -> Any:
     results = ", ".join("Tensor" for _ in declared.outputs)
     types = ", ".join(_schema_parameter(declared, parameter) for parameter in parameters)
     defaults = {parameter.name: parameter.default for parameter in parameters}
+    no_gradient = Text(
+        "npu_sim::{name} has no gradient: the product has no operator for it (second "
+        "derivatives end here)",
+        declared,
+    )
 
     def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         given = dict(zip(defaults, args, strict=False)) | kwargs
@@ -263,7 +268,7 @@ def operator_of(name: str, gradient: Gradient | None = None) -> Any:
         f"{declared.name}({types}) -> ({results})",
         kernel,
         shapes,
-        gradient or Gradient(_keep_nothing, _no_gradient(declared.name)),
+        gradient or Gradient(_keep_nothing, _refusing(no_gradient)),
     )
 
 
@@ -295,16 +300,6 @@ def _unpacked(outputs: tuple[Any, ...]) -> Any:
 
 def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     """Save nothing: the backward function raises."""
-
-
-def _no_gradient(name: str) -> Callable[..., Any]:
-    return _refusing(
-        Text(
-            "npu_sim::{name} has no gradient: the product has no operator for it (second "
-            "derivatives end here)",
-            name=name,
-        )
-    )
 
 
 def _refusing(message: str) -> Callable[..., Any]:

@@ -8,11 +8,13 @@ import threading
 from bisect import bisect_right, insort
 from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import FunctionType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -281,8 +283,7 @@ class Recorder:
         with _Functions(self), _Kernels(self):
             yield
 
-    @contextmanager
-    def _watching_spawns(self) -> Iterator[None]:
+    def _watching_spawns(self) -> AbstractContextManager[Any]:
         """Note the processes that multiprocessing starts in the block otherwise than by a fork."""
         start = BaseProcess.start
 
@@ -291,14 +292,9 @@ class Recorder:
             if getattr(process, "_start_method", None) in ("spawn", "forkserver"):
                 self.recording.spawned.append(f"{process.name} (pid {process.pid})")
 
-        BaseProcess.start = observed_start  # type: ignore[method-assign, assignment]
-        try:
-            yield
-        finally:
-            BaseProcess.start = start  # type: ignore[method-assign]
+        return patch.object(BaseProcess, "start", observed_start)
 
-    @contextmanager
-    def _watching_new_threads(self) -> Iterator[None]:
+    def _watching_new_threads(self) -> AbstractContextManager[Any]:
         """Record threads that start in the block: PyTorch's modes belong to one thread."""
         start = threading.Thread.start
 
@@ -312,11 +308,7 @@ class Recorder:
             thread.run = observed  # type: ignore[method-assign]
             start(thread)
 
-        threading.Thread.start = observed_start  # type: ignore[method-assign, assignment]
-        try:
-            yield
-        finally:
-            threading.Thread.start = start  # type: ignore[method-assign]
+        return patch.object(threading.Thread, "start", observed_start)
 
     def _finish(self) -> None:
         for thread in self._threads:
@@ -541,7 +533,7 @@ def _operator_name(kernel: Any) -> str:
     return str(kernel.name()).removeprefix(f"{NAMESPACE}::")
 
 
-_CALL = compile("function(*arguments, **options)", "", "eval")
+_CALL = (lambda function, arguments, options: function(*arguments, **options)).__code__
 
 
 def _call_for_program(function: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
@@ -557,16 +549,19 @@ def _call_for_program(function: Any, arguments: tuple[Any, ...], options: Mappin
     call = _CALL.replace(
         co_filename=code.co_filename, co_firstlineno=caller.f_lineno, co_name=code.co_name
     )
-    names = {"function": function, "arguments": arguments, "options": options}
-    return eval(call, caller.f_globals, names)  # the expression above
+    return FunctionType(call, caller.f_globals)(function, arguments, options)
 
 
-class _Functions(TorchFunctionMode):  # type: ignore[misc]
-    """Function mode that passes every PyTorch function called from Python to a recorder."""
+class _Mode:
+    """Base of modes that pass what they see to a recorder."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self.recorder = recorder
+
+
+class _Functions(_Mode, TorchFunctionMode):  # type: ignore[misc]
+    """Function mode that passes every PyTorch function called from Python to a recorder."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.backward:
@@ -586,12 +581,8 @@ def _backward(
     torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
 
 
-class _Kernels(TorchDispatchMode):  # type: ignore[misc]
+class _Kernels(_Mode, TorchDispatchMode):  # type: ignore[misc]
     """Dispatch mode that passes every kernel to a recorder, including kernels called from C++."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self.recorder = recorder
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

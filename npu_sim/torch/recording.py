@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 
@@ -348,14 +349,9 @@ def torch_npu_importable() -> Iterator[None]:
                 raise ModuleNotFoundError(*error.args, name=name) from None
         return found if given.get("fromlist") else module
 
-    attributes = [(torch, "npu", module.npu)]
-    attributes += [(torch.ops.npu, name, function) for name, function in _functions().items()]
-    builtins.__import__ = import_or_replace
-    for owner, name, value in attributes:
-        setattr(owner, name, value)
-    try:
+    with (
+        patch.object(builtins, "__import__", import_or_replace),
+        patch.object(torch, "npu", module.npu, create=True),
+        patch.multiple(torch.ops.npu, create=True, **_functions()),
+    ):
         yield
-    finally:
-        builtins.__import__ = import_module
-        for owner, name, _ in attributes:
-            delattr(owner, name)
