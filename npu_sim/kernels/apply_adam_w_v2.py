@@ -108,7 +108,7 @@ def _compute(old: State, grad, s: Scalars, is_950: bool, amsgrad: bool, results:
 def _count(old: State, grad, s: Scalars, bits, counts) -> None:
     """Add the counts of a piece; ``bits`` are those of the new second moments.
 
-    Elements are counted only where an extreme of the new second moments says that there are some.
+    Elements are counted only in pieces whose new second moments have an extreme value.
     """
     highest, lowest = np.uint32(0), MAGNITUDE
     for index in range(grad.size):

@@ -44,6 +44,14 @@ class Limits(NamedTuple):
     """Values within `ROOT_DISTANCE` of it."""
 
 
+class Halves(NamedTuple):
+    """Tensors of a call as (rows, columns); ``x`` and ``x_grad`` have two columns for each."""
+
+    x: NDArray[Any]
+    y_grad: NDArray[Any]
+    x_grad: NDArray[Any]
+
+
 @device_function
 def _divided(numerator: np.float32, d: np.float32, is_950: bool) -> np.float32:
     """Return a quotient; on Ascend 950 a subnormal one becomes a zero of its sign."""
@@ -177,16 +185,15 @@ def _forward(
 @kernel
 def _gradient(
     chunk: int,
-    x,
-    y_grad,
+    halves: Halves,
     is_950: bool,
     streams: bool,
     limits: Limits,
     scratch: Floats,
     counts: Counts,
-    x_grad,
 ) -> None:
     """Compute a chunk of the pieces of all rows."""
+    x, y_grad, x_grad = halves
     columns = y_grad.shape[1]
     first, stop = _pieces_of(chunk, len(scratch), y_grad)
     for number in range(first, stop):
@@ -230,5 +237,6 @@ def swi_glu_grad(
     threads = threads_for(x.nbytes + y_grad.nbytes + x_grad.nbytes)
     scratch = thread_scratch(threads, 2, PIECE_COLUMNS)
     counts, streams = np.zeros((threads, 3), np.int64), x_grad.nbytes > STREAM_BYTES
-    _gradient.over(threads, x, y_grad, is_950, streams, limits, scratch, counts, x_grad)
+    halves = Halves(x, y_grad, x_grad)
+    _gradient.over(threads, halves, is_950, streams, limits, scratch, counts)
     return [int(count) for count in counts.sum(axis=0)]

@@ -1,7 +1,7 @@
 """Tiling of SwiGlu and SwiGluGrad on Atlas A2, A3 and the Atlas inference series.
 
 Both operators have one planner, and SwiGlu on Ascend 950 too; only the bytes of a column differ
-(:class:`ColumnBytes`). x is ``row`` rows of ``2*col`` elements, a the first half of a row, b the
+(:class:`Buffers`). x is ``row`` rows of ``2*col`` elements, a the first half of a row, b the
 second. A tile is some columns of some rows, of a, of b and of the results alike.
 
 Source: specification pages ``swi_glu`` and ``swi_glu_grad``, section "Tiling". The product computes
@@ -52,16 +52,18 @@ class Problem(NamedTuple):
     dtype: int
 
 
-class ColumnBytes(NamedTuple):
-    """Unified Buffer per column of a row: tensors in ``n`` buffers each, and fp32 buffers."""
+class Buffers(NamedTuple):
+    """Names of the buffers of a tile in the Unified Buffer: of tensors, and of fp32 numbers."""
 
-    tensors: int
-    fp32_buffers: int
-    fp32_buffers_of_16_bit: int
+    tensors: tuple[str, ...]
+    fp32: tuple[str, ...]
+    """Of fp32 numbers where the tensors are fp32."""
+    fp32_of_16_bits: tuple[str, ...]
+    """Of fp32 numbers where the tensors have 16 bits."""
 
 
-FORWARD = ColumnBytes(3, 1, 2)
-"""a, b and out; ones, or a and the result in fp32 (page, "Unified Buffer of a core")."""
+BUFFERS = Buffers(("a", "b", "out"), ("ones",), ("a_fp32", "out_fp32"))
+"""Page ``swi_glu``, "Unified Buffer of a core"."""
 
 
 class Block(NamedTuple):
@@ -104,10 +106,10 @@ NO_TILING: Tiling = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 
-def column_bytes(dtype: int, bytes_of: ColumnBytes, buffers: int) -> int:
+def column_bytes(dtype: int, names: Buffers, copies: int) -> int:
     """Return the Unified Buffer per column with so many buffers of every tensor."""
-    fp32 = bytes_of.fp32_buffers if dtype == FP32 else bytes_of.fp32_buffers_of_16_bit
-    return buffers * bytes_of.tensors * element_bytes(dtype) + FP32_BYTES * fp32
+    fp32 = len(names.fp32) if dtype == FP32 else len(names.fp32_of_16_bits)
+    return copies * len(names.tensors) * element_bytes(dtype) + FP32_BYTES * fp32
 
 
 def is_aligned(problem: Problem) -> bool:
@@ -188,7 +190,7 @@ def search(problem: Problem, cores: int, most: int, checks_tail: int) -> Block:
     return best
 
 
-def tile_of(problem: Problem, device: Device, rules: Any, bytes_of: ColumnBytes) -> Tiling:
+def tile_of(problem: Problem, device: Device, rules: Any, names: Buffers) -> Tiling:
     """Plan one call of either operator.
 
     ``status`` is 1 (the product's 561002) without columns or cores, where nothing fits, and for
@@ -201,8 +203,8 @@ def tile_of(problem: Problem, device: Device, rules: Any, bytes_of: ColumnBytes)
         return NO_TILING
     if not inference_takes(problem, device, rules):
         return NO_TILING
-    two = align_down(device.ub_bytes // column_bytes(problem.dtype, bytes_of, 2), block)
-    single_length = align_down(device.ub_bytes // column_bytes(problem.dtype, bytes_of, 1), block)
+    two = align_down(device.ub_bytes // column_bytes(problem.dtype, names, 2), block)
+    single_length = align_down(device.ub_bytes // column_bytes(problem.dtype, names, 1), block)
     best, is_double = search(problem, cores, two, rules.checks_last_gap), 1
     if best.rows == 0:
         return NO_TILING
@@ -230,7 +232,7 @@ def tile_of(problem: Problem, device: Device, rules: Any, bytes_of: ColumnBytes)
 
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call of SwiGlu; see :func:`tile_of`."""
-    return tile_of(problem, device, rules, FORWARD)
+    return tile_of(problem, device, rules, BUFFERS)
 
 
 def problem_of(inputs: Raw, rules: Any) -> Problem | None:
@@ -262,18 +264,15 @@ def tiles_of_core(tiling: Any, core: int) -> range:
     return range(core, rows * ceil_div(tiling.columns, tiling.tile_columns), tiling.block_dim)
 
 
-def tile_elements(tiling: Any, dtype: int) -> int:
-    """Return the elements of a buffer: a tile with padded rows."""
-    return int(tiling.tile_rows * align(tiling.tile_columns, alignment(dtype)))
+def buffers(tiling: Any, dtype: int, names: Buffers) -> dict[str, int]:
+    """Return the bytes in the Unified Buffer of one core, in the order of allocation.
 
-
-def buffers(tiling: Any, dtype: int) -> dict[str, int]:
-    """Return the bytes in the Unified Buffer of one core, in the order of allocation."""
-    elements = tile_elements(tiling, dtype)
+    A buffer has the elements of a tile with padded rows.
+    """
+    elements = int(tiling.tile_rows * align(tiling.tile_columns, alignment(dtype)))
     size = (1 + tiling.is_double_buffer) * elements * element_bytes(dtype)
-    wide = FP32_BYTES * elements
-    fp32 = {"ones": wide} if dtype == FP32 else {"a_fp32": wide, "out_fp32": wide}
-    return {"a": size, "b": size, "out": size, **fp32}
+    fp32 = names.fp32 if dtype == FP32 else names.fp32_of_16_bits
+    return dict.fromkeys(names.tensors, size) | dict.fromkeys(fp32, FP32_BYTES * elements)
 
 
 RUNS = (

@@ -60,7 +60,8 @@ def test_tiles_cover_the_problem_and_fit_the_buffer(planner, problem, device, ru
     assert tiling.block_dim == min(tiles, device.vector_cores)
     assert tiling.tile_rows <= problem.row
     assert tiling.tile_columns <= problem.col
-    assert sum(planner.buffers(tiling, problem.dtype).values()) <= device.ub_bytes
+    buffers = swi_glu.buffers(tiling, problem.dtype, planner.BUFFERS)
+    assert sum(buffers.values()) <= device.ub_bytes
     taken = [swi_glu.tiles_of_core(tiling, core) for core in range(tiling.block_dim)]
     assert sum(map(len, taken)) == tiles
     assert max(map(len, taken)) - min(map(len, taken)) <= 1

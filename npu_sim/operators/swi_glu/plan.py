@@ -3,7 +3,7 @@
 Source: specification pages ``swi_glu`` and ``swi_glu_grad``.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from npu_sim.framework.vocabulary import (
@@ -53,7 +53,7 @@ ALIGNED = Condition(
 )
 
 
-def one_buffer(tile: Any) -> Condition:
+def one_buffer_with(tile: Any) -> Condition:
     """Return the condition that a planner uses one buffer for every tensor."""
 
     def holds(row: Any, device: Any, rules: Any) -> bool:
@@ -70,22 +70,16 @@ def one_buffer(tile: Any) -> Condition:
     )
 
 
-ONE_BUFFER = one_buffer(tiler.tile)
+ONE_BUFFER = one_buffer_with(tiler.tile)
 
 
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
-    buffers = tiler.buffers(case.tiling, case.row.dtype)
-    return describe_tiles(case, buffers, (ALIGNED, ONE_BUFFER), caveats(case))
+    return describe_tiles(case, tiler.BUFFERS, ONE_BUFFER)
 
 
-def describe_tiles(
-    case: Case,
-    buffers: Mapping[str, int],
-    conditions: Iterable[Condition],
-    warnings: Iterable[Caveat],
-) -> Description:
-    """Return the description of a plan in which cores take tiles in turn."""
+def describe_tiles(case: Case, names: tiler.Buffers, one_buffer: Condition) -> Description:
+    """Return what either operator states of a plan, given its buffers and its condition."""
     tiling = case.tiling
     counts = [len(tiler.tiles_of_core(tiling, core)) for core in range(tiling.block_dim)]
     values = {"row": case.row.row, "col": case.row.col}
@@ -100,13 +94,15 @@ def describe_tiles(
         per_core=Text(
             "core c takes the tiles c, c + {cores}, ...; columns first", cores=tiling.block_dim
         ),
-        buffers=buffers,
+        buffers=tiler.buffers(tiling, case.row.dtype, names),
         ranges=[(0, count) for count in counts],
         unit="tile",
         cores=lambda: core_works({"tiles": [(0, count) for count in counts]}),
         workspace=(SYSTEM,),
-        conditions=lambda: [decision(case, condition, **values) for condition in conditions],
-        caveats=warnings,
+        conditions=lambda: [
+            decision(case, condition, **values) for condition in (ALIGNED, one_buffer)
+        ],
+        caveats=caveats(case),
     )
 
 

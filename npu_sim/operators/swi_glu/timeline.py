@@ -24,6 +24,7 @@ from npu_sim.framework.vocabulary import (
     ceil_div,
 )
 from npu_sim.operators.shared.timelines import RATES, buffer_sizes, placed
+from npu_sim.tiling.swi_glu import BUFFERS
 from npu_sim.timelines import (
     NARROWING,
     WIDENING,
@@ -59,13 +60,9 @@ class TileLists(NamedTuple):
     sixteen_bits: Listed
     step: Step
 
-    def once(self, is_fp32: bool) -> Listed:
-        """Return the instructions at the start, on a whole buffer."""
-        return self.once_fp32 if is_fp32 else ()
-
-    def tile(self, is_fp32: bool) -> Listed:
-        """Return the instructions of a tile."""
-        return self.fp32 if is_fp32 else self.sixteen_bits
+    def of(self, is_fp32: bool) -> tuple[Listed, Listed]:
+        """Return the instructions at the start, on a whole buffer, and those of a tile."""
+        return (self.once_fp32, self.fp32) if is_fp32 else ((), self.sixteen_bits)
 
 
 FORWARD = TileLists(
@@ -78,13 +75,7 @@ FORWARD = TileLists(
         *((WIDENING,), ("muls",), ("exp",), ("adds",), ("div", "a_fp32", "out_fp32")),
         *((WIDENING,), ("mul", "out_fp32", "a_fp32"), (NARROWING,)),
     ),
-    Step(
-        "tile",
-        "out = a / (1 + exp(-a)) * b",
-        ("x", "x"),
-        ("out",),
-        live=("a", "b", "out", "ones", "a_fp32", "out_fp32"),
-    ),
+    Step("tile", "out = a / (1 + exp(-a)) * b", ("x", "x"), ("out",), live=sum(BUFFERS, ())),
 )
 
 
@@ -169,14 +160,14 @@ def _padded(plan: Plan, rows: int, columns: int) -> int:
 
 def tiles_program(plan: Plan, lists: TileLists) -> Program:
     """Return the work of every core from the instructions of a tile."""
-    tiles, is_fp32 = _Tiles(plan), _is_fp32(plan)
-    x = TensorSpec.parse(plan.arguments["x"])
+    tiles, x = _Tiles(plan), TensorSpec.parse(plan.arguments["x"])
     half = x.nbytes // 2
     totals = {"x": x.nbytes, "y_grad": half, "out": half * len(lists.step.writes)}
 
     def work(listed: Listed, elements: int) -> tuple[Work, ...]:
         return tuple(Instruction(RATES[kind], "float32", elements) for kind, *_ in listed)
 
+    once, of_tile = lists.of(_is_fp32(plan))
     located = replace(lists.step, says=Text("{where}: {says}", lists.step, where=WHERE))
 
     @cache
@@ -186,11 +177,11 @@ def tiles_program(plan: Plan, lists: TileLists) -> Program:
         def copies(names: tuple[str, ...]) -> tuple[Work, ...]:
             return tuple(Copy(size, rows * columns, tensor_bytes=totals[name]) for name in names)
 
-        vector = work(lists.tile(is_fp32), _padded(plan, rows, columns))
+        vector = work(of_tile, _padded(plan, rows, columns))
         return (vector_tile(copies(step.reads), vector, copies(step.writes), step),)
 
     def nodes(core: int) -> Iterator[Node]:
-        if once := lists.once(is_fp32):
+        if once:
             elements = _padded(plan, tiles.tile_rows, tiles.tile_columns)
             yield vector_tile(vector=work(once, elements), step=ONES)
         if len(tiles.of_core(core)) > SHOWN_TILES:
@@ -216,19 +207,17 @@ def tensor_views(rows: int, columns: int, names: Iterable[str]) -> tuple[View, .
 
 def tile_instructions(plan: Plan, lists: TileLists) -> InstructionLists:
     """Return the vector instructions of every core from those of a tile."""
-    tiles, is_fp32, starts = _Tiles(plan), _is_fp32(plan), starts_of(buffer_sizes(plan).items())
+    tiles, starts = _Tiles(plan), starts_of(buffer_sizes(plan).items())
+    once, of_tile = lists.of(_is_fp32(plan))
 
     def issues(listed: Listed, rows: int, columns: int) -> Issues:
         elements = _padded(plan, rows, columns)
         return tuple(placed(kind, elements, starts, sources) for kind, *sources in listed)
 
     def of_core(core: int) -> Issues:
-        once = issues(lists.once(is_fp32), tiles.tile_rows, tiles.tile_columns)
-        of_tiles = (
-            repeated(issues(lists.tile(is_fp32), *shape), count)
-            for shape, count in tiles.shapes(core).items()
-        )
-        return sum(of_tiles, once)
+        start = issues(once, tiles.tile_rows, tiles.tile_columns)
+        shapes = tiles.shapes(core).items()
+        return sum((repeated(issues(of_tile, *shape), count) for shape, count in shapes), start)
 
     compared = "bfloat16" in TensorSpec.parse(plan.arguments["x"]).dtype
     is_whole = plan.tiling["colLen"] % VECTOR_LANES == 0

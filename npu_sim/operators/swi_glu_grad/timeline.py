@@ -5,6 +5,7 @@ Source: specification page ``swi_glu_grad``, "Vector instructions of a tile".
 
 from npu_sim.framework.vocabulary import Plan
 from npu_sim.operators.swi_glu.timeline import TileLists, tile_instructions, tiles_program
+from npu_sim.tiling.swi_glu_grad import BUFFERS
 from npu_sim.timelines import NARROWING, WIDENING, InstructionLists, Program, Step
 
 BACKWARD = TileLists(
@@ -27,10 +28,7 @@ BACKWARD = TileLists(
         "s = 1/(1 + exp(-a)); out_b = s*a*grad; out_a = (s*(1-s)*a + s)*b*grad",
         ("x", "y_grad", "x"),
         ("out", "out"),
-        live=(
-            *("a", "b", "y_grad", "out_a", "out_b"),
-            *("temp", "s", "a_fp32", "y_grad_fp32", "result"),
-        ),
+        live=BUFFERS.tensors + BUFFERS.fp32_of_16_bits,
     ),
 )
 
