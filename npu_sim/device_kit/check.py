@@ -265,14 +265,11 @@ def _cores(
     lines: list[dict[str, Any]], profile: Profile, wanted: Mapping[tuple[int, bool], int | None]
 ) -> dict[tuple[int, bool], int | None]:
     """Return the cores that calls and modes have on a SoC."""
-    planned = {}
-    for line in lines:
-        for deterministic in (False, True):
-            if (line["number"], deterministic) in wanted:
-                made = plan_or_error(line, profile, deterministic)
-                cores = made.block_dim if isinstance(made, Plan) else None
-                planned[line["number"], deterministic] = cores
-    return planned
+    calls = {line["number"]: line for line in lines}
+    plans = {mode: plan_or_error(calls[mode[0]], profile, mode[1]) for mode in wanted}
+    return {
+        mode: made.block_dim if isinstance(made, Plan) else None for mode, made in plans.items()
+    }
 
 
 def _arguments(line: Mapping[str, Any]) -> dict[str, Any]:

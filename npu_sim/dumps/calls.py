@@ -67,10 +67,8 @@ def _wrapped_functions() -> Mapping[str, tuple[_Wrapping, ...]]:
     """Return the operators that functions call, by name of the function."""
     found: dict[str, list[_Wrapping]] = {}
     for operator in OPERATOR_NAMES:
-        hook: InDumps | None = find_hook(load_operator(operator), IN_DUMPS)
-        if hook is None:
-            continue
-        for function in hook.functions:
+        hook = find_hook(load_operator(operator), IN_DUMPS)
+        for function in hook.functions if hook else ():
             for name in function.names:
                 found.setdefault(name, []).append(_Wrapping(function, operator, hook))
     return {name: tuple(wrappings) for name, wrappings in found.items()}

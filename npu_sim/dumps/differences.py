@@ -162,13 +162,9 @@ def _has_tensor(*values: Any) -> bool:
 
 def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of two maps that are not equal, with how they compare."""
-    found = {}
-    for name in dict.fromkeys((*first, *second)):
-        value, other = first.get(name), second.get(name)
-        compared = compare_values(value, other)
-        if compared.comparison is not Comparison.EQUAL:
-            found[name] = (value, other, compared)
-    return found
+    values = {name: (first.get(name), second.get(name)) for name in (*first, *second)}
+    compared = {name: (*pair, compare_values(*pair)) for name, pair in values.items()}
+    return {name: found for name, found in compared.items() if found[2].comparison}
 
 
 def _is_copy(name: str, outputs: Mapping[str, Any], earlier: Sequence[Difference]) -> bool:
@@ -312,23 +308,16 @@ def matched(
     if len(first) == len(second) == 1:
         return [(first[0], second[0])], []
     pairs, left = [], [list(first), list(second)]
-    for same in (_place, _step):
+    for key in ("place", "step"):
         for dump in list(left[0]):
-            rivals = [[other for other in side if same(other) == same(dump)] for side in left]
+            same = getattr(dump, key)
+            rivals = [[other for other in side if getattr(other, key) == same] for side in left]
             if len(rivals[0]) == len(rivals[1]) == 1:
                 pairs.append((dump, rivals[1][0]))
                 left[0].remove(dump)
                 left[1].remove(rivals[1][0])
     order = {dump.place: position for position, dump in enumerate(first)}
     return sorted(pairs, key=lambda pair: order[pair[0].place]), [*left[0], *left[1]]
-
-
-def _place(dump: Dump) -> str:
-    return dump.place
-
-
-def _step(dump: Dump) -> str:
-    return dump.place.rpartition("/")[0]
 
 
 def differing_elements(first: StoredTensor, second: StoredTensor) -> np.ndarray:

@@ -174,6 +174,11 @@ class Dump:
     unreadable: Mapping[str, str]
     files: tuple[str, ...]
 
+    @property
+    def step(self) -> str:
+        """The place without the rank."""
+        return self.place.rpartition("/")[0]
+
     @cached_property
     def unnamed_files(self) -> tuple[str, ...]:
         """Tensor files that no entry names: those of calls before a crash, for instance."""
@@ -328,12 +333,11 @@ class _Parser:
     def _tensor(self, value: Mapping[str, Any]) -> StoredTensor:
         # Of the file's name only the last part counts: paths are those of another machine.
         name = Path(str(value.get("data_name") or "")).name
-        recorded = {key: _number(key, value.get(key)) for key in STATISTICS}
         return StoredTensor(
             dtype=_dtype(str(value.get("dtype") or "")),
             shape=_shape(value.get("shape")),
             statistics=MappingProxyType(
-                {key: number for key, number in recorded.items() if number is not None}
+                {key: _number(key, value[key]) for key in STATISTICS if value.get(key) is not None}
             ),
             checksum=str(value.get("md5") or "").lower(),
             name=name,
@@ -356,16 +360,13 @@ def _shape(sizes: Any) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _number(key: str, value: Any) -> float | None:
+def _number(key: str, value: Any) -> float:
     """Return a statistic; NaN and infinity may be strings."""
-    if value is None:
-        return None
     try:
-        if isinstance(value, bool | int | float | str):
-            return float(value)
-    except (ValueError, OverflowError):
-        pass
-    raise ValueError(Text("{key} is not a number: {value}", key=key, value=shown(value)))
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        message = Text("{key} is not a number: {value}", key=key, value=shown(value))
+        raise ValueError(message) from None
 
 
 def _dtype(name: str) -> str:

@@ -379,11 +379,8 @@ def _votes(
 def _most_voted(votes: Counter[Any], default: _Target) -> Any:
     """Return the combination with the most votes; of several, the default or the first."""
     profile = default.profile
-    chosen = (profile.name, profile.soc, profile.release, default.deterministic)
-    for combination, count in votes.items():
-        if count > votes[chosen]:
-            chosen = combination
-    return chosen
+    given = (profile.name, profile.soc, profile.release, default.deterministic)
+    return max((given, *votes), key=lambda combination: votes[combination])
 
 
 def _target(combination: tuple[str, str, str, bool], default: _Target) -> _Target:
