@@ -295,6 +295,12 @@ def plan_or_error(
         return error
 
 
+def _status_in(error: str) -> int | None:
+    """Return the status that the text of an error states; None without one."""
+    found = STATUS.search(error)
+    return int(found[1]) if found else None
+
+
 @dataclass(frozen=True)
 class JudgedCall:
     """One call of a kit with the results of a device."""
@@ -348,8 +354,7 @@ class JudgedCall:
         }
         findings: list[str] = []
         if "error" in mode:
-            found = STATUS.search(mode["error"])
-            fields |= {"verdict": "not run", "status": int(found[1]) if found else None}
+            fields |= {"verdict": "not run", "status": _status_in(mode["error"])}
             finding = Text("expected success, the device refused it: {error}", error=mode["error"])
             findings.append(finding)
         elif self._measure(place, planned, fields, findings):
@@ -358,20 +363,24 @@ class JudgedCall:
 
     def _refused(self, mode: Mapping[str, Any], deterministic: bool, status: int) -> ModeCheck:
         """Return the check of a call that is planned to be refused."""
-        found = STATUS.search(mode.get("error", ""))
-        measured = int(found[1]) if found else None
-        fields: dict[str, Any] = {"verdict": "not run", "planned_status": status}
+        measured = _status_in(mode.get("error", ""))
+        finding = ""
         if "error" not in mode:
+            measured = 0
             finding = Text("expected a refusal with {status}, the device ran it", status=status)
-            return self._mode(deterministic, **fields, findings=(finding,))
-        if measured not in (None, status):
+        elif measured not in (None, status):
             finding = Text(
                 "expected a refusal with {status}, the device gave {measured}",
                 status=status,
                 measured=measured,
             )
-            return self._mode(deterministic, **fields, status=measured, findings=(finding,))
-        return self._mode(deterministic, **fields, status=measured)
+        return self._mode(
+            deterministic,
+            verdict="not run",
+            planned_status=status,
+            status=measured,
+            findings=(finding,) if finding else (),
+        )
 
     def _measure(
         self, place: Path, planned: Plan, fields: dict[str, Any], findings: list[str]
@@ -455,16 +464,15 @@ class JudgedCall:
             }
             if impossible:
                 fields["impossible"] = impossible
-                for name, count in impossible.items():
-                    of = answer.outputs[name].elements.size
-                    findings.append(
-                        Text(
-                            "{output}: {count} of {of} elements are impossible",
-                            output=name,
-                            count=count,
-                            of=of,
-                        )
-                    )
+            findings += [
+                Text(
+                    "{output}: {count} of {of} elements are impossible",
+                    output=name,
+                    count=count,
+                    of=answer.outputs[name].elements.size,
+                )
+                for name, count in impossible.items()
+            ]
         if deterministic and len(mode["runs"]) > 1:
             findings.append("runs with deterministic computation on differ")
 

@@ -390,8 +390,3 @@ def _edges(chosen: Iterable[tuple[int, KitCall]], profile: Profile) -> list[KitC
                     if edge not in found or _size(made) < _size(found[edge]):
                         found[edge] = replace(made, features=made.features | {edge})
     return [*{(call.operator.name, *call.values.items()): call for call in found.values()}.values()]
-
-
-def bytes_of(calls: Iterable[KitCall]) -> int:
-    """Return the bytes of the inputs of all calls."""
-    return sum(call.bytes for call in calls)

@@ -113,7 +113,11 @@ def kit(
         soc=profile.soc,
         release=profile.release,
         calls=Counter(call.operator.name for call in chosen),
-        bytes=sum(_bytes(tensor) for line in lines for tensor in line["inputs"].values()),
+        bytes=sum(
+            TensorSpec(tuple(tensor["shape"]), tensor["dtype"]).nbytes
+            for line in lines
+            for tensor in line["inputs"].values()
+        ),
         left_out=tuple(left_out),
     )
 
@@ -128,10 +132,6 @@ def _new_folder(folder: Path) -> Path:
         raise UsageError("out", Text("{folder}: {error}", folder=folder, error=error), "") from None
     message = Text("{folder} is not an empty folder", folder=folder)
     raise UsageError("out", message, "name a new folder, in a folder that exists")
-
-
-def _bytes(tensor: Mapping[str, Any]) -> int:
-    return TensorSpec(tuple(tensor["shape"]), tensor["dtype"]).nbytes
 
 
 def _given_calls(path: Path, left_out: list[str]) -> Iterator[KitCall]:

@@ -81,11 +81,9 @@ def function_of(name: str) -> str:
     match = NAME.fullmatch(name)
     if match is None:
         return name
-    last = match["api"].rpartition(".")[2]
-    for key in (f"{match['prefix']}.{last}", last):
-        if key in _wrapped_functions():
-            return key
-    return f"{match['prefix']}.{match['api']}"
+    prefix, last = match["prefix"], match["api"].rpartition(".")[2]
+    known = (key for key in (f"{prefix}.{last}", last) if key in _wrapped_functions())
+    return next(known, f"{prefix}.{match['api']}")
 
 
 def is_modelled(name: str) -> bool:
@@ -240,16 +238,14 @@ def _outside(name: str, indices: StoredTensor, size: int, others: tuple[int, ...
     )
 
 
-def remarks(call: DumpedCall) -> tuple[str, ...]:
-    """Return what is possible but deserves a look: inf or nan that arose here, results of zeros."""
+def remarks(call: DumpedCall) -> Iterator[str]:
+    """Yield what is possible but deserves a look: inf or nan that arose here, results of zeros."""
     inputs = [value for value in call.arguments.values() if isinstance(value, StoredTensor)]
-    found = []
     for name, result in call.results.items():
         if not _is_finite(result) and all(map(_is_finite, inputs)):
-            found.append(Text("{output} has inf or nan, the inputs have none", output=name))
+            yield Text("{output} has inf or nan, the inputs have none", output=name)
         if _is_zero(result) and not any(map(_is_zero, inputs)):
-            found.append(Text("{output} is 0 everywhere, no input is", output=name))
-    return tuple(found)
+            yield Text("{output} is 0 everywhere, no input is", output=name)
 
 
 def _is_finite(tensor: StoredTensor) -> bool:

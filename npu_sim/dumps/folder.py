@@ -160,14 +160,15 @@ class Dump:
 
     Attributes
     ----------
-    place
-        Folder below the given one, e.g. ``step0/rank1``.
+    folder, place
+        The given folder, and the one below it, e.g. ``step0/rank1``.
     unreadable
         Entries that are not of msprobe's form, with the reason.
     files
         Names of all tensor files.
     """
 
+    folder: str
     place: str
     task: str
     entries: Mapping[str, Entry]
@@ -201,10 +202,10 @@ class Dump:
 
         The first gradients of parameters have a count in newer versions of msprobe only.
         """
-        for other in (name, f"{name}.0", name.removesuffix(".0")):
-            if other in self.entries and (other == name or ".parameters_grad" in other):
-                return self.entries[other]
-        return None
+        names = [name]
+        if ".parameters_grad" in name:
+            names += [f"{name}.0", name.removesuffix(".0")]
+        return next((self.entries[other] for other in names if other in self.entries), None)
 
     def partner(self, name: str, direction: str) -> Entry | None:
         """Return the entry of the same call in the other direction, ``forward`` or ``backward``."""
@@ -244,10 +245,10 @@ def read_dumps(folder: str | os.PathLike[str]) -> tuple[Dump, ...]:
     )
     if not paths:
         raise UsageError("folder", Text("{folder} contains no dump.json", folder=root), HINT)
-    return tuple(_read_dump(root, path) for path in paths)
+    return tuple(_read_dump(str(folder), path) for path in paths)
 
 
-def _read_dump(root: Path, path: Path) -> Dump:
+def _read_dump(folder: str, path: Path) -> Dump:
     content = read_limited("folder", path, DUMP_BYTES, HINT)
     tensors = path.parent / "dump_tensor_data"
     try:
@@ -274,8 +275,8 @@ def _read_dump(root: Path, path: Path) -> Dump:
             unreadable[name] = error.args[0]
         except RecursionError:
             unreadable[name] = Text("nested too deeply")
-    place = path.parent.relative_to(root).as_posix().encode("utf-8", "replace").decode()
-    return Dump(place, task, MappingProxyType(entries), MappingProxyType(unreadable), files)
+    place = path.parent.relative_to(folder).as_posix().encode("utf-8", "replace").decode()
+    return Dump(folder, place, task, MappingProxyType(entries), MappingProxyType(unreadable), files)
 
 
 @dataclass(frozen=True)
