@@ -338,7 +338,8 @@ def _beyond(name: str, first: Any, second: Any, spread: float) -> str | None:
         return None
     unit = ROUNDING.get(first.dtype, 0.0)
     bounds = {"Max": 1.0, "Min": 1.0, "Norm": sqrt(first.size)}
-    for statistic in bounds.keys() & first.statistics.keys() & second.statistics.keys():
+    recorded = first.statistics.keys() & second.statistics.keys()
+    for statistic in (name for name in bounds if name in recorded):
         value, other = first.statistics[statistic], second.statistics[statistic]
         rounding = unit if statistic != "Norm" else max(unit, NORM_ROUNDING)
         bound = spread * bounds[statistic] + 2 * rounding * max(abs(value), abs(other))

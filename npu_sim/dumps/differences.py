@@ -270,8 +270,9 @@ def _statistics(first: StoredTensor, second: StoredTensor) -> str:
                 first=f"{value:.6g}",
                 second=f"{other:.6g}",
             )
-            for name in numbers[0].keys() & numbers[1].keys()
-            if (value := numbers[0][name]) != (other := numbers[1][name])
+            for name in numbers[0]
+            if name in numbers[1]
+            and (value := numbers[0][name]) != (other := numbers[1][name])
             and not (value != value and other != other)
         ],
         ", ",

@@ -334,12 +334,13 @@ class _Parser:
     def _tensor(self, value: Mapping[str, Any]) -> StoredTensor:
         # Of the file's name only the last part counts: paths are those of another machine.
         name = Path(str(value.get("data_name") or "")).name
+        statistics = {
+            key: _number(key, value[key]) for key in STATISTICS if value.get(key) is not None
+        }
         return StoredTensor(
             dtype=_dtype(str(value.get("dtype") or "")),
             shape=_shape(value.get("shape")),
-            statistics=MappingProxyType(
-                {key: _number(key, value[key]) for key in STATISTICS if value.get(key) is not None}
-            ),
+            statistics=MappingProxyType(statistics),
             checksum=str(value.get("md5") or "").lower(),
             name=name,
             file=self.folder / name if name in self.files else None,
