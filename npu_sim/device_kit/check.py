@@ -265,14 +265,11 @@ def _cores(
     lines: list[dict[str, Any]], profile: Profile, wanted: Mapping[tuple[int, bool], int | None]
 ) -> dict[tuple[int, bool], int | None]:
     """Return the cores that calls and modes have on a SoC."""
-    planned = {}
-    for line in lines:
-        for deterministic in (False, True):
-            if (line["number"], deterministic) in wanted:
-                made = plan_or_error(line, profile, deterministic)
-                cores = made.block_dim if isinstance(made, Plan) else None
-                planned[line["number"], deterministic] = cores
-    return planned
+    calls = {line["number"]: line for line in lines}
+    plans = {mode: plan_or_error(calls[mode[0]], profile, mode[1]) for mode in wanted}
+    return {
+        mode: made.block_dim if isinstance(made, Plan) else None for mode, made in plans.items()
+    }
 
 
 def _arguments(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -296,6 +293,12 @@ def plan_or_error(
         )
     except AclnnError as error:
         return error
+
+
+def _status_in(error: str) -> int | None:
+    """Return the status that the text of an error states; None without one."""
+    found = STATUS.search(error)
+    return int(found[1]) if found else None
 
 
 @dataclass(frozen=True)
@@ -351,8 +354,7 @@ class JudgedCall:
         }
         findings: list[str] = []
         if "error" in mode:
-            found = STATUS.search(mode["error"])
-            fields |= {"verdict": "not run", "status": int(found[1]) if found else None}
+            fields |= {"verdict": "not run", "status": _status_in(mode["error"])}
             finding = Text("expected success, the device refused it: {error}", error=mode["error"])
             findings.append(finding)
         elif self._measure(place, planned, fields, findings):
@@ -361,20 +363,24 @@ class JudgedCall:
 
     def _refused(self, mode: Mapping[str, Any], deterministic: bool, status: int) -> ModeCheck:
         """Return the check of a call that is planned to be refused."""
-        found = STATUS.search(mode.get("error", ""))
-        measured = int(found[1]) if found else None
-        fields: dict[str, Any] = {"verdict": "not run", "planned_status": status}
+        measured = _status_in(mode.get("error", ""))
+        finding = ""
         if "error" not in mode:
+            measured = 0
             finding = Text("expected a refusal with {status}, the device ran it", status=status)
-            return self._mode(deterministic, **fields, findings=(finding,))
-        if measured not in (None, status):
+        elif measured not in (None, status):
             finding = Text(
                 "expected a refusal with {status}, the device gave {measured}",
                 status=status,
                 measured=measured,
             )
-            return self._mode(deterministic, **fields, status=measured, findings=(finding,))
-        return self._mode(deterministic, **fields, status=measured)
+        return self._mode(
+            deterministic,
+            verdict="not run",
+            planned_status=status,
+            status=measured,
+            findings=(finding,) if finding else (),
+        )
 
     def _measure(
         self, place: Path, planned: Plan, fields: dict[str, Any], findings: list[str]
@@ -458,16 +464,15 @@ class JudgedCall:
             }
             if impossible:
                 fields["impossible"] = impossible
-                for name, count in impossible.items():
-                    of = answer.outputs[name].elements.size
-                    findings.append(
-                        Text(
-                            "{output}: {count} of {of} elements are impossible",
-                            output=name,
-                            count=count,
-                            of=of,
-                        )
-                    )
+            findings += [
+                Text(
+                    "{output}: {count} of {of} elements are impossible",
+                    output=name,
+                    count=count,
+                    of=answer.outputs[name].elements.size,
+                )
+                for name, count in impossible.items()
+            ]
         if deterministic and len(mode["runs"]) > 1:
             findings.append("runs with deterministic computation on differ")
 

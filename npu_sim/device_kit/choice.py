@@ -120,10 +120,9 @@ def chosen_calls(profile: Profile, progress: Progress) -> list[KitCall]:
 
 def reachable(operator: Operator, axis: Axis) -> tuple[Value, ...]:
     """Return the values of an axis that torch can choose: names, numbers or states of a switch."""
-    chosen: tuple[Value, ...] | None = CALLS[operator.name].reach.get(axis.name)
-    if chosen is not None:
-        return chosen
-    return axis.words if isinstance(axis, Word) else (False, True)
+    every = axis.words if isinstance(axis, Word) else (False, True)
+    chosen: tuple[Value, ...] = CALLS[operator.name].reach.get(axis.name, every)
+    return chosen
 
 
 def _calls_of(operator: Operator, profile: Profile) -> list[tuple[int, KitCall]]:
@@ -391,8 +390,3 @@ def _edges(chosen: Iterable[tuple[int, KitCall]], profile: Profile) -> list[KitC
                     if edge not in found or _size(made) < _size(found[edge]):
                         found[edge] = replace(made, features=made.features | {edge})
     return [*{(call.operator.name, *call.values.items()): call for call in found.values()}.values()]
-
-
-def bytes_of(calls: Iterable[KitCall]) -> int:
-    """Return the bytes of the inputs of all calls."""
-    return sum(call.bytes for call in calls)

@@ -113,7 +113,11 @@ def kit(
         soc=profile.soc,
         release=profile.release,
         calls=Counter(call.operator.name for call in chosen),
-        bytes=sum(_bytes(tensor) for line in lines for tensor in line["inputs"].values()),
+        bytes=sum(
+            TensorSpec(tuple(tensor["shape"]), tensor["dtype"]).nbytes
+            for line in lines
+            for tensor in line["inputs"].values()
+        ),
         left_out=tuple(left_out),
     )
 
@@ -128,10 +132,6 @@ def _new_folder(folder: Path) -> Path:
         raise UsageError("out", Text("{folder}: {error}", folder=folder, error=error), "") from None
     message = Text("{folder} is not an empty folder", folder=folder)
     raise UsageError("out", message, "name a new folder, in a folder that exists")
-
-
-def _bytes(tensor: Mapping[str, Any]) -> int:
-    return TensorSpec(tuple(tensor["shape"]), tensor["dtype"]).nbytes
 
 
 def _given_calls(path: Path, left_out: list[str]) -> Iterator[KitCall]:
@@ -186,8 +186,7 @@ def line_of(number: int, call: KitCall, profile: Profile) -> dict[str, Any]:
 
 def inputs_of(number: int, call: KitCall) -> dict[str, Any]:
     """Return how the device makes the inputs of a call: shape, dtype, seed and kind of values."""
-    how, sizes = CALLS[call.operator.name], {**call.values}
-    made: dict[str, Any] = {}
+    how, sizes = CALLS[call.operator.name], call.values
     tensors: list[tuple[str, TensorSpec, Any]] = [
         (name, spec, how.values.get(name))
         for name in call.operator.input_names
@@ -196,14 +195,15 @@ def inputs_of(number: int, call: KitCall) -> dict[str, Any]:
     for name, (axes, dtype, values) in how.given.items():
         shape = tuple(int(sizes[axis]) for axis in axes.split())
         tensors.append((name, TensorSpec(shape, str(sizes.get(dtype, dtype))), values))
-    for place, (name, spec, values) in enumerate(tensors):
-        made[name] = {
+    return {
+        name: {
             "shape": list(spec.shape),
             "dtype": spec.dtype,
             "seed": number << 8 | place,
             **_kind(values, sizes, call.special),
         }
-    return made
+        for place, (name, spec, values) in enumerate(tensors)
+    }
 
 
 def _kind(values: str | int | None, sizes: Values, special: bool) -> dict[str, Any]:

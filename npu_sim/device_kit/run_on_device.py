@@ -20,8 +20,6 @@ import numpy as np
 
 SCHEMA = "npu_sim.device_kit/1"
 HERE = os.path.dirname(os.path.abspath(__file__))
-STORED = {"bfloat16": "uint16", "bool": "uint8"}
-"""dtypes that .npy files hold as integers of the same size."""
 LAYOUTS = {"float32": ("uint32", 8, 23), "float16": ("uint16", 5, 10), "bfloat16": ("uint16", 8, 7)}
 """Unsigned dtype, exponent bits and mantissa bits of a floating-point dtype."""
 

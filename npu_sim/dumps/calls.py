@@ -67,10 +67,8 @@ def _wrapped_functions() -> Mapping[str, tuple[_Wrapping, ...]]:
     """Return the operators that functions call, by name of the function."""
     found: dict[str, list[_Wrapping]] = {}
     for operator in OPERATOR_NAMES:
-        hook: InDumps | None = find_hook(load_operator(operator), IN_DUMPS)
-        if hook is None:
-            continue
-        for function in hook.functions:
+        hook = find_hook(load_operator(operator), IN_DUMPS)
+        for function in hook.functions if hook else ():
             for name in function.names:
                 found.setdefault(name, []).append(_Wrapping(function, operator, hook))
     return {name: tuple(wrappings) for name, wrappings in found.items()}
@@ -83,11 +81,9 @@ def function_of(name: str) -> str:
     match = NAME.fullmatch(name)
     if match is None:
         return name
-    last = match["api"].rpartition(".")[2]
-    for key in (f"{match['prefix']}.{last}", last):
-        if key in _wrapped_functions():
-            return key
-    return f"{match['prefix']}.{match['api']}"
+    prefix, last = match["prefix"], match["api"].rpartition(".")[2]
+    known = (key for key in (f"{prefix}.{last}", last) if key in _wrapped_functions())
+    return next(known, f"{prefix}.{match['api']}")
 
 
 def is_modelled(name: str) -> bool:
@@ -242,16 +238,14 @@ def _outside(name: str, indices: StoredTensor, size: int, others: tuple[int, ...
     )
 
 
-def remarks(call: DumpedCall) -> tuple[str, ...]:
-    """Return what is possible but deserves a look: inf or nan that arose here, results of zeros."""
+def remarks(call: DumpedCall) -> Iterator[str]:
+    """Yield what is possible but deserves a look: inf or nan that arose here, results of zeros."""
     inputs = [value for value in call.arguments.values() if isinstance(value, StoredTensor)]
-    found = []
     for name, result in call.results.items():
         if not _is_finite(result) and all(map(_is_finite, inputs)):
-            found.append(Text("{output} has inf or nan, the inputs have none", output=name))
+            yield Text("{output} has inf or nan, the inputs have none", output=name)
         if _is_zero(result) and not any(map(_is_zero, inputs)):
-            found.append(Text("{output} is 0 everywhere, no input is", output=name))
-    return tuple(found)
+            yield Text("{output} is 0 everywhere, no input is", output=name)
 
 
 def _is_finite(tensor: StoredTensor) -> bool:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from npu_sim.dumps.calls import DumpedCall
 from npu_sim.dumps.differences import Comparison, Difference, DumpComparison, differing_elements
-from npu_sim.dumps.folder import Dump, StoredTensor
+from npu_sim.dumps.folder import StoredTensor
 from npu_sim.language import Text, joined
 from npu_sim.plans.answers import Frozen, FrozenDict, ReadOnlyDict, TextField
 from npu_sim.status import UsageError
@@ -126,14 +126,11 @@ class DescribedCall:
 
 
 def judged(
-    comparison: DumpComparison,
-    pair: tuple[Dump, Dump],
-    described: Sequence[Mapping[tuple[str, str], DescribedCall]],
-    folders: Sequence[str],
+    comparison: DumpComparison, described: Sequence[Mapping[tuple[str, str], DescribedCall]]
 ) -> Iterator[FirstDifference]:
     """Yield the differences that arose in their call, or else the first one, with their reasons."""
     origins = [difference for difference in comparison.differences if difference.is_origin]
-    unmatched = bool(comparison.only_first or comparison.only_second)
+    pair = (comparison.first, comparison.second)
     for difference in origins or comparison.differences[:1]:
         entries = (difference.entry, difference.counterpart)
         first, second = (
@@ -142,9 +139,9 @@ def judged(
         )
         both = (first, second) if first is not None and second is not None else None
         names = _result_names(difference, both)
-        can_differ, reason = _cause(difference, names, both, unmatched, folders)
+        can_differ, reason = _cause(difference, names, both, comparison)
         yield FirstDifference(
-            place=comparison.place,
+            place=comparison.first.place,
             entry=difference.entry,
             outputs=tuple(names.values()),
             differs=tuple(
@@ -174,15 +171,14 @@ def _cause(
     difference: Difference,
     names: Mapping[str, str],
     calls: tuple[DescribedCall, DescribedCall] | None,
-    unmatched: bool,
-    folders: Sequence[str],
+    comparison: DumpComparison,
 ) -> tuple[bool | None, str]:
     """Return whether a call can differ by itself as it does, and what the difference means."""
     if difference.arguments:
         listed = _listed(difference.arguments)
         return None, Text("the two calls have different arguments: {arguments}", arguments=listed)
     if not difference.is_origin:
-        return None, _outside_text(difference, unmatched)
+        return None, _outside_text(difference, bool(comparison.alone))
     if calls is None or calls[0].answer.outcome != RUNS:
         text = "npu_sim does not model this call: whether it can differ by itself is not known"
         return None, text
@@ -190,7 +186,7 @@ def _cause(
         return False, devices
     timing = calls[0].answer.timing
     if all(name in timing for name in names.values()):
-        return _timing_cause(difference, names, calls, folders)
+        return _timing_cause(difference, names, calls, comparison)
     if difference.comparison is not Comparison.EQUAL:
         return False, Text(
             "with equal inputs this call cannot differ on this product. That its inputs are equal "
@@ -204,11 +200,13 @@ def _cause(
 
 
 def _listed(differences: Mapping[str, str]) -> str:
-    texts = (
-        Text("{name}: {difference}", name=name, difference=text)
-        for name, text in differences.items()
+    return joined(
+        (
+            Text("{name}: {difference}", name=name, difference=text)
+            for name, text in differences.items()
+        ),
+        "; ",
     )
-    return joined(texts, "; ")
 
 
 def _outside_text(difference: Difference, unmatched: bool) -> str:
@@ -235,12 +233,13 @@ def _timing_cause(
     difference: Difference,
     names: Mapping[str, str],
     calls: tuple[DescribedCall, DescribedCall],
-    folders: Sequence[str],
+    comparison: DumpComparison,
 ) -> tuple[bool | None, str]:
     """Return whether the timing of cores explains a difference."""
     outputs = ", ".join(names.values())
     counts = [_counts(call, difference, names) for call in calls]
-    for (unreachable, _, of), folder in zip(counts, folders, strict=True):
+    dumps = (comparison.first, comparison.second)
+    for (unreachable, _, of), dump in zip(counts, dumps, strict=True):
         if unreachable:
             return False, Text(
                 "timing does not explain it: {count} of {of} elements of {outputs} are impossible "
@@ -248,7 +247,7 @@ def _timing_cause(
                 count=unreachable,
                 of=of,
                 outputs=outputs,
-                folder=folder,
+                folder=dump.folder,
             )
     if undecided := max(count for _, count, _ in counts):
         return None, Text(
@@ -339,7 +338,8 @@ def _beyond(name: str, first: Any, second: Any, spread: float) -> str | None:
         return None
     unit = ROUNDING.get(first.dtype, 0.0)
     bounds = {"Max": 1.0, "Min": 1.0, "Norm": sqrt(first.size)}
-    for statistic in bounds.keys() & first.statistics.keys() & second.statistics.keys():
+    recorded = first.statistics.keys() & second.statistics.keys()
+    for statistic in (name for name in bounds if name in recorded):
         value, other = first.statistics[statistic], second.statistics[statistic]
         rounding = unit if statistic != "Norm" else max(unit, NORM_ROUNDING)
         bound = spread * bounds[statistic] + 2 * rounding * max(abs(value), abs(other))

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npu_sim.dumps.calls import arguments_of
-from npu_sim.dumps.folder import MODULE, Dump, Entry, StoredTensor
+from npu_sim.dumps.folder import MODULE, Dump, Entry, StoredTensor, tensors_of
 from npu_sim.language import Text, joined
 from npu_sim.status import UsageError, shown
 from npu_sim.verdicts.answers import bits_of
@@ -51,7 +52,7 @@ class Difference:
     outputs
         The outputs that differ, by name: the values of both dumps, and what differs.
     inputs
-        Inputs, arguments and parameters that are not equal, by name.
+        Inputs, arguments and parameters, by name.
     """
 
     entry: str
@@ -99,16 +100,23 @@ class DumpComparison:
         Number of output tensors by how they compare.
     notes
         Why values were not compared, by entry.
-    only_first, only_second
-        Entries without a counterpart.
     """
 
-    place: str
+    first: Dump
+    second: Dump
     differences: tuple[Difference, ...]
     tensors: Mapping[Comparison, int]
     notes: Mapping[str, str]
-    only_first: tuple[str, ...]
-    only_second: tuple[str, ...]
+
+    @cached_property
+    def alone(self) -> tuple[tuple[Dump, str], ...]:
+        """Entries without a counterpart in the other dump, each with its dump."""
+        return tuple(
+            (dump, name)
+            for dump, other in ((self.first, self.second), (self.second, self.first))
+            for name in dump.entries
+            if name not in other.unreadable and other.counterpart(name) is None
+        )
 
 
 def compare_dumps(first: Dump, second: Dump) -> DumpComparison:
@@ -119,56 +127,26 @@ def compare_dumps(first: Dump, second: Dump) -> DumpComparison:
         other = second.counterpart(name)
         if other is None:
             continue
-        outputs = _differing(entry.outputs, other.outputs)
-        for value in (*entry.outputs, *other.outputs.keys() - entry.outputs.keys()):
-            found = outputs.get(value)
-            tensors[found[2].comparison if found else Comparison.EQUAL] += _has_tensor(
-                entry.outputs.get(value), other.outputs.get(value)
-            )
-        different = {}
-        for output, found in outputs.items():
-            if found[2].comparison is Comparison.DIFFERENT:
-                different[output] = found
-            elif found[2].text:
-                notes[name] = found[2].text
+        outputs = _compared(entry.outputs, other.outputs)
+        for value, counterpart, compared in outputs.values():
+            tensors[compared.comparison] += any(tensors_of((value, counterpart)))
+            if compared.text and compared.comparison is not Comparison.DIFFERENT:
+                notes[name] = compared.text
+        different = {
+            output: found
+            for output, found in outputs.items()
+            if found[2].comparison is Comparison.DIFFERENT
+        }
         if different and not _is_copy(name, different, differences):
-            inputs = _differing(_inputs(first, entry), _inputs(second, other))
+            inputs = _compared(_inputs(first, entry), _inputs(second, other))
             differences.append(Difference(name, other.name, different, inputs))
-    return DumpComparison(
-        first.place,
-        tuple(differences),
-        tensors,
-        notes,
-        _missing(first, second),
-        _missing(second, first),
-    )
+    return DumpComparison(first, second, tuple(differences), tensors, notes)
 
 
-def _missing(dump: Dump, other: Dump) -> tuple[str, ...]:
-    """Return the entries of a dump without a counterpart in another one."""
-    return tuple(
-        name
-        for name in dump.entries
-        if name not in other.unreadable and other.counterpart(name) is None
-    )
-
-
-def _has_tensor(*values: Any) -> bool:
-    return any(
-        isinstance(value, StoredTensor) or (isinstance(value, tuple) and _has_tensor(*value))
-        for value in values
-    )
-
-
-def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of two maps that are not equal, with how they compare."""
-    found = {}
-    for name in dict.fromkeys((*first, *second)):
-        value, other = first.get(name), second.get(name)
-        compared = compare_values(value, other)
-        if compared.comparison is not Comparison.EQUAL:
-            found[name] = (value, other, compared)
-    return found
+def _compared(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of two maps by name, with how they compare."""
+    pairs = {name: (first.get(name), second.get(name)) for name in (*first, *second)}
+    return {name: (*pair, compare_values(*pair)) for name, pair in pairs.items()}
 
 
 def _is_copy(name: str, outputs: Mapping[str, Any], earlier: Sequence[Difference]) -> bool:
@@ -292,8 +270,9 @@ def _statistics(first: StoredTensor, second: StoredTensor) -> str:
                 first=f"{value:.6g}",
                 second=f"{other:.6g}",
             )
-            for name in numbers[0].keys() & numbers[1].keys()
-            if (value := numbers[0][name]) != (other := numbers[1][name])
+            for name in numbers[0]
+            if name in numbers[1]
+            and (value := numbers[0][name]) != (other := numbers[1][name])
             and not (value != value and other != other)
         ],
         ", ",
@@ -312,23 +291,16 @@ def matched(
     if len(first) == len(second) == 1:
         return [(first[0], second[0])], []
     pairs, left = [], [list(first), list(second)]
-    for same in (_place, _step):
+    for key in ("place", "step"):
         for dump in list(left[0]):
-            rivals = [[other for other in side if same(other) == same(dump)] for side in left]
+            same = getattr(dump, key)
+            rivals = [[other for other in side if getattr(other, key) == same] for side in left]
             if len(rivals[0]) == len(rivals[1]) == 1:
                 pairs.append((dump, rivals[1][0]))
                 left[0].remove(dump)
                 left[1].remove(rivals[1][0])
     order = {dump.place: position for position, dump in enumerate(first)}
     return sorted(pairs, key=lambda pair: order[pair[0].place]), [*left[0], *left[1]]
-
-
-def _place(dump: Dump) -> str:
-    return dump.place
-
-
-def _step(dump: Dump) -> str:
-    return dump.place.rpartition("/")[0]
 
 
 def differing_elements(first: StoredTensor, second: StoredTensor) -> np.ndarray:

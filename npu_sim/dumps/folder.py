@@ -160,19 +160,25 @@ class Dump:
 
     Attributes
     ----------
-    place
-        Folder below the given one, e.g. ``step0/rank1``.
+    folder, place
+        The given folder, and the one below it, e.g. ``step0/rank1``.
     unreadable
         Entries that are not of msprobe's form, with the reason.
     files
         Names of all tensor files.
     """
 
+    folder: str
     place: str
     task: str
     entries: Mapping[str, Entry]
     unreadable: Mapping[str, str]
     files: tuple[str, ...]
+
+    @property
+    def step(self) -> str:
+        """The place without the rank."""
+        return self.place.rpartition("/")[0]
 
     @cached_property
     def unnamed_files(self) -> tuple[str, ...]:
@@ -196,10 +202,10 @@ class Dump:
 
         The first gradients of parameters have a count in newer versions of msprobe only.
         """
-        for other in (name, f"{name}.0", name.removesuffix(".0")):
-            if other in self.entries and (other == name or ".parameters_grad" in other):
-                return self.entries[other]
-        return None
+        names = [name]
+        if ".parameters_grad" in name:
+            names += [f"{name}.0", name.removesuffix(".0")]
+        return next((self.entries[other] for other in names if other in self.entries), None)
 
     def partner(self, name: str, direction: str) -> Entry | None:
         """Return the entry of the same call in the other direction, ``forward`` or ``backward``."""
@@ -239,10 +245,10 @@ def read_dumps(folder: str | os.PathLike[str]) -> tuple[Dump, ...]:
     )
     if not paths:
         raise UsageError("folder", Text("{folder} contains no dump.json", folder=root), HINT)
-    return tuple(_read_dump(root, path) for path in paths)
+    return tuple(_read_dump(str(folder), path) for path in paths)
 
 
-def _read_dump(root: Path, path: Path) -> Dump:
+def _read_dump(folder: str, path: Path) -> Dump:
     content = read_limited("folder", path, DUMP_BYTES, HINT)
     tensors = path.parent / "dump_tensor_data"
     try:
@@ -269,8 +275,8 @@ def _read_dump(root: Path, path: Path) -> Dump:
             unreadable[name] = error.args[0]
         except RecursionError:
             unreadable[name] = Text("nested too deeply")
-    place = path.parent.relative_to(root).as_posix().encode("utf-8", "replace").decode()
-    return Dump(place, task, MappingProxyType(entries), MappingProxyType(unreadable), files)
+    place = path.parent.relative_to(folder).as_posix().encode("utf-8", "replace").decode()
+    return Dump(folder, place, task, MappingProxyType(entries), MappingProxyType(unreadable), files)
 
 
 @dataclass(frozen=True)
@@ -328,13 +334,13 @@ class _Parser:
     def _tensor(self, value: Mapping[str, Any]) -> StoredTensor:
         # Of the file's name only the last part counts: paths are those of another machine.
         name = Path(str(value.get("data_name") or "")).name
-        recorded = {key: _number(key, value.get(key)) for key in STATISTICS}
+        statistics = {
+            key: _number(key, value[key]) for key in STATISTICS if value.get(key) is not None
+        }
         return StoredTensor(
             dtype=_dtype(str(value.get("dtype") or "")),
             shape=_shape(value.get("shape")),
-            statistics=MappingProxyType(
-                {key: number for key, number in recorded.items() if number is not None}
-            ),
+            statistics=MappingProxyType(statistics),
             checksum=str(value.get("md5") or "").lower(),
             name=name,
             file=self.folder / name if name in self.files else None,
@@ -356,16 +362,13 @@ def _shape(sizes: Any) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _number(key: str, value: Any) -> float | None:
+def _number(key: str, value: Any) -> float:
     """Return a statistic; NaN and infinity may be strings."""
-    if value is None:
-        return None
     try:
-        if isinstance(value, bool | int | float | str):
-            return float(value)
-    except (ValueError, OverflowError):
-        pass
-    raise ValueError(Text("{key} is not a number: {value}", key=key, value=shown(value)))
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        message = Text("{key} is not a number: {value}", key=key, value=shown(value))
+        raise ValueError(message) from None
 
 
 def _dtype(name: str) -> str:

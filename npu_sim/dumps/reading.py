@@ -3,7 +3,6 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pydantic import Field
@@ -153,7 +152,6 @@ class _Target(NamedTuple):
 class _Side(NamedTuple):
     """One of the two folders: its dumps, the calls in each, and what could not be read."""
 
-    folder: str
     dumps: tuple[Dump, ...]
     calls: tuple[tuple[Dump, DumpedCall], ...]
     unreadable: tuple[EntryNote, ...]
@@ -201,14 +199,16 @@ def read_dump(
     if verify:
         given = {"product": product, "soc": soc, "release": release, "deterministic": deterministic}
         targets = _targets(sides, default, given, report)
-    pairs = _Pairs.of(sides)
+    comparisons, alone = _compared(sides) if len(sides) == 2 else ([], [])
+    found = [difference for comparison in comparisons for difference in comparison.differences]
+    different = {name for entry in found for name in (entry.entry, entry.counterpart)}
     described = [
-        _described_calls(side, target, verify, pairs.different_entries, report)
+        _described_calls(side, target, verify, different, report)
         for side, target in zip(sides, targets, strict=True)
     ]
     first, target = sides[0], targets[0]
     return DumpReading(
-        folder=first.folder,
+        folder=str(folder),
         against=None if against is None else str(against),
         product=target.profile.name,
         soc=target.profile.soc,
@@ -223,82 +223,52 @@ def read_dump(
         not_modelled=ReadOnlyDict(_not_modelled(first.dumps)),
         unreadable=tuple(note for side in sides for note in side.unreadable),
         unnamed_files=sum(len(dump.unnamed_files) for dump in first.dumps),
-        differences=tuple(pairs.judged(described)),
-        compared=len(pairs.pairs),
-        tensors=pairs.tensors,
-        unmatched=tuple(pairs.unmatched()),
+        differences=tuple(
+            difference for comparison in comparisons for difference in judged(comparison, described)
+        ),
+        compared=len(comparisons),
+        tensors=ReadOnlyDict(
+            {
+                kind.name.lower(): sum(comparison.tensors[kind] for comparison in comparisons)
+                for kind in (Comparison if comparisons else ())
+            }
+        ),
+        unmatched=tuple(_note(*found) for found in _unmatched(comparisons, alone)),
     )
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """The dumps of both sides by step and rank, compared; none when there is one side.
+def _compared(sides: Sequence[_Side]) -> tuple[list[DumpComparison], list[Dump]]:
+    """Compare the dumps of two sides by step and rank; return also those without a counterpart.
 
-    Attributes
-    ----------
-    alone
-        Dumps without a counterpart.
+    Raises UsageError when no step and rank is in both.
     """
-
-    sides: Sequence[_Side]
-    pairs: Sequence[tuple[Dump, Dump]]
-    comparisons: Sequence[DumpComparison]
-    alone: Sequence[Dump]
-
-    @classmethod
-    def of(cls, sides: Sequence[_Side]) -> "_Pairs":
-        """Compare two sides; raises UsageError when no step and rank is in both."""
-        if len(sides) == 1:
-            return cls(sides, (), (), ())
-        pairs, alone = matched(sides[0].dumps, sides[1].dumps)
-        if not pairs:
-            places = ", ".join(dump.place for dump in sides[1].dumps[:MOST_PLACES])
-            raise UsageError(
-                "against",
-                "against: the two dumps have no step and rank in common",
-                Text("they have {places}", places=places),
-            )
-        return cls(sides, pairs, [compare_dumps(*pair) for pair in pairs], alone)
-
-    @property
-    def different_entries(self) -> set[str]:
-        """Names of the entries whose outputs differ."""
-        found = [
-            difference for comparison in self.comparisons for difference in comparison.differences
-        ]
-        return {name for difference in found for name in (difference.entry, difference.counterpart)}
-
-    @property
-    def tensors(self) -> Mapping[str, int]:
-        """Number of output tensors by how they compare."""
-        counts = sum(
-            (Counter(comparison.tensors) for comparison in self.comparisons), Counter[Comparison]()
+    pairs, alone = matched(sides[0].dumps, sides[1].dumps)
+    if not pairs:
+        places = ", ".join(dump.place for dump in sides[1].dumps[:MOST_PLACES])
+        raise UsageError(
+            "against",
+            "against: the two dumps have no step and rank in common",
+            Text("they have {places}", places=places),
         )
-        kinds = Comparison if self.pairs else ()
-        return ReadOnlyDict({kind.name.lower(): counts[kind] for kind in kinds})
+    return [compare_dumps(*pair) for pair in pairs], alone
 
-    def judged(
-        self, described: Sequence[Mapping[tuple[str, str], DescribedCall]]
-    ) -> Iterator[FirstDifference]:
-        """Yield the differences with their causes."""
-        folders = [side.folder for side in self.sides]
-        for pair, comparison in zip(self.pairs, self.comparisons, strict=True):
-            yield from judged(comparison, pair, described, folders)
 
-    def unmatched(self) -> Iterator[EntryNote]:
-        """Yield what only one of the dumps has, and entries whose values were not compared."""
-        reason = Text("it has no counterpart in the other dump")
-        for dump in self.alone:
-            side = next(side for side in self.sides if any(dump is listed for listed in side.dumps))
-            yield EntryNote(folder=side.folder, place=dump.place, entry="", reason=reason)
-        for pair, comparison in zip(self.pairs, self.comparisons, strict=True):
-            for entry, note in comparison.notes.items():
-                folder, place = self.sides[0].folder, comparison.place
-                yield EntryNote(folder=folder, place=place, entry=entry, reason=note)
-            missing = (comparison.only_first, comparison.only_second)
-            for side, dump, names in zip(self.sides, pair, missing, strict=True):
-                for name in names:
-                    yield EntryNote(folder=side.folder, place=dump.place, entry=name, reason=reason)
+def _unmatched(
+    comparisons: Sequence[DumpComparison], alone: Sequence[Dump]
+) -> Iterator[tuple[Dump, str, str]]:
+    """Yield dump, entry and reason of what only one side has, and of values not compared."""
+    reason = Text("it has no counterpart in the other dump")
+    for dump in alone:
+        yield dump, "", reason
+    for comparison in comparisons:
+        for entry, note in comparison.notes.items():
+            yield comparison.first, entry, note
+        for dump, entry in comparison.alone:
+            yield dump, entry, reason
+
+
+def _note(dump: Dump, entry: str, reason: str) -> EntryNote:
+    return EntryNote(folder=dump.folder, place=dump.place, entry=entry, reason=reason)
 
 
 class _Progress:
@@ -321,11 +291,8 @@ def _side(folder: str | os.PathLike[str]) -> _Side:
     for dump in dumps:
         found, unreadable = calls_of(dump)
         calls += [(dump, call) for call in found]
-        notes += [
-            EntryNote(folder=str(folder), place=dump.place, entry=entry, reason=reason)
-            for entry, reason in {**dump.unreadable, **unreadable}.items()
-        ]
-    return _Side(str(folder), dumps, tuple(calls), tuple(notes))
+        notes += [_note(dump, *found) for found in {**dump.unreadable, **unreadable}.items()]
+    return _Side(dumps, tuple(calls), tuple(notes))
 
 
 def _not_modelled(dumps: Iterable[Dump]) -> Counter[str]:
@@ -379,11 +346,8 @@ def _votes(
 def _most_voted(votes: Counter[Any], default: _Target) -> Any:
     """Return the combination with the most votes; of several, the default or the first."""
     profile = default.profile
-    chosen = (profile.name, profile.soc, profile.release, default.deterministic)
-    for combination, count in votes.items():
-        if count > votes[chosen]:
-            chosen = combination
-    return chosen
+    given = (profile.name, profile.soc, profile.release, default.deterministic)
+    return max((given, *votes), key=lambda combination: votes[combination])
 
 
 def _target(combination: tuple[str, str, str, bool], default: _Target) -> _Target:
@@ -471,7 +435,7 @@ def _described(call: DumpedCall, dump: Dump, target: _Target, verified: bool) ->
 def _statistics(call: DumpedCall) -> dict[str, Any]:
     """Return what the statistics of a call show; nothing for arguments of a wrong type."""
     try:
-        return {"contradictions": contradictions(call), "remarks": remarks(call)}
+        return {"contradictions": contradictions(call), "remarks": tuple(remarks(call))}
     except (AttributeError, ValueError, TypeError, ArithmeticError):
         return {}
 

@@ -341,10 +341,12 @@ def _own_argument(operator: str | None, name: str | None) -> str | None:
         return name
     wanted = plain_name(name.split("/")[0].split(" and ")[0].split(",")[0])
     declared: Operator = load_operator(operator)
-    for known in declared.by_name:
-        if wanted in (plain_name(known), plain_name(known) + "optional"):
-            return known
-    return name
+    known = (
+        argument
+        for argument in declared.by_name
+        if wanted in (plain_name(argument), plain_name(argument) + "optional")
+    )
+    return next(known, name)
 
 
 def _release(reading: Reading) -> str:

@@ -34,17 +34,10 @@ BEFORE_NUMBER = rf"{WORDS}(?:[^\w]{{0,4}}is)?[^\w]{{0,8}}"
 """What stands before a number in messages of other programs than torch_npu."""
 
 
-class Proof(IntEnum):
-    """Kinds of evidence for an operator, the strongest first."""
-
-    EXCEPTION = 0
-    CALL = 1
-    KERNEL = 2
-    PLACE = 3
-    FILE = 4
-    QUEUE = 5
-    FUNCTION = 6
-    NONE = 7
+Proof = IntEnum(
+    "Proof", ["EXCEPTION", "CALL", "KERNEL", "PLACE", "FILE", "QUEUE", "FUNCTION", "NONE"], start=0
+)
+"""Kinds of evidence for an operator, the strongest first."""
 
 
 class Form(NamedTuple):
@@ -249,7 +242,7 @@ FORMS: tuple[Form, ...] = (
 )
 """Forms, the most reliable first."""
 
-LETTER_CODE = re.compile(r"\b(?P<code>(?:E[A-Z]|WE)\d{4}|E\d{5}|EZ\d{4})(?=\b|_)")
+LETTER_CODE = re.compile(r"\b(?:(?:E[A-Z]|WE)\d{4}|E\d{5}|EZ\d{4})(?=\b|_)")
 """Code of a product block: ``EZ1001``, ``E40021``."""
 TORCH_CODE = re.compile(r"\bERR(?P<family>\d\d)(?P<reason>\d{3})\b")
 """Code of torch_npu: ``ERR01002``; reasons from 100 on are calls of another layer that failed."""
@@ -424,7 +417,7 @@ class Reading:
                 self.exceptions.setdefault(key, ExceptionLog()).read(line, head["module"])
         else:
             self.exceptions.setdefault("", ExceptionLog()).read(line, "")
-        raised = EXCEPTION.search(line) is not None
+        raised = "Error: " in line and EXCEPTION.search(line) is not None
         for position, (form, pattern) in enumerate(_COMPILED):
             if form.key in line:
                 for found in pattern.finditer(line):
@@ -460,10 +453,8 @@ class Reading:
         return line[start:], process
 
     def _codes(self, line: str, process: str) -> None:
-        for found in LETTER_CODE.finditer(line):
-            if len(self.codes) < MOST_FINDINGS:
-                self.codes.setdefault(found["code"])
-        for found in TORCH_CODE.finditer(line):
+        of_torch = TORCH_CODE.finditer(line) if "ERR" in line else ()
+        for found in chain(LETTER_CODE.finditer(line), of_torch):
             if len(self.codes) < MOST_FINDINGS:
                 self.codes.setdefault(found[0])
 

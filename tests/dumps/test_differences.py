@@ -7,6 +7,8 @@ import pytest
 
 import npu_sim
 from npu_sim import read_dump
+from npu_sim.dumps.differences import compare_tensors
+from npu_sim.dumps.folder import StoredTensor
 from tests.cli.runner import npu_sim as command
 from tests.dumps.msprobe import Writer, write_model
 from tests.dumps.test_reading import edited
@@ -417,3 +419,12 @@ def test_a_truncated_tensor_file_is_the_reason_of_its_call_alone(tmp_path):
     assert [bool(call.verdicts) for call in reading.calls] == [True]
     assert [bool(call.unverified) for call in reading.other_calls] == [True]
     assert [note.entry for note in reading.unmatched] == [EMBEDDING]
+
+
+def test_statistics_are_listed_in_the_order_of_the_dump():
+    first, second = (
+        StoredTensor("float32", (2,), dict.fromkeys(("Max", "Min", "Mean", "Norm"), value))
+        for value in (1.0, 2.0)
+    )
+    text = compare_tensors(first, second).text
+    assert [part.split()[0] for part in text.split(", ")] == ["Max", "Min", "Mean", "Norm"]
