@@ -10,10 +10,18 @@ that the line gives the same report where other defaults hold.
 import json
 import os
 import shlex
+import signal
+import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
+
+from rich.console import Console, RenderableType
 
 from npu_sim.cli.lazy import (
     cores,
@@ -37,18 +45,6 @@ from npu_sim.language import (
     with_arguments,
     with_changed_fields,
 )
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-import signal
-import socket
-import threading
-import time
-from contextlib import suppress
-from inspect import signature
-from typing import NoReturn
-
 from npu_sim.registry import find_operator, load_operator
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
@@ -56,13 +52,11 @@ REFUSED = 2
 """Exit code of a call that does not run: the product refuses it, or its buffers overflow."""
 
 
-def print_text(*parts: "RenderableType", error: bool = False) -> None:
+def print_text(*parts: RenderableType, error: bool = False) -> None:
     """Print an answer on standard output, or an error on standard error.
 
     Text is as wide as the terminal or ``COLUMNS``; in a pipe or a file lines are not wrapped.
     """
-    from rich.console import Console
-
     stream = sys.stderr if error else sys.stdout
     width = None if stream.isatty() or os.environ.get("COLUMNS") else show.layout.UNLIMITED
     show.layout.print_to(
@@ -131,7 +125,6 @@ def with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
     try:
         if not sys.stderr.isatty():
             return work(report)
-        from rich.console import Console
         from rich.progress import Progress
 
         with Progress(console=Console(stderr=True), transient=True) as bar:
