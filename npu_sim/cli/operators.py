@@ -7,7 +7,6 @@ the declarations. What was typed becomes specs (:func:`typed_specs`) or arrays
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Annotated, Any, get_args
@@ -258,11 +257,12 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
     handler = flattened(action.handler)
     # The operator's name comes first, then its arguments as a dict.
     options = [*inspect.signature(handler).parameters.values()][1 + action.takes_arguments :]
-    in_panel = [_in_panel(option, panel) for option in options]
+    for option in options:
+        get_args(option.annotation)[1].rich_help_panel = panel
     declared = load_operator(entry.name)
     fields: dict[str, framework.arguments.Tensor | framework.arguments.Attribute] = {}
     if action.takes_arguments:
-        taken = {parameter.name for parameter in in_panel}
+        taken = {parameter.name for parameter in options}
         named = {option_name(field): field for field in declared.arguments}
         fields = {name: field for name, field in named.items() if name not in taken}
 
@@ -304,7 +304,7 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
             _parameter(field, MEASURED if action.takes_files else OUTPUTS)
             for field in fields.values()
         ),
-        *in_panel,
+        *options,
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -373,16 +373,6 @@ def _with_files(
 def option_name(argument: Any) -> str:
     """Return the option name of an argument; an output has the name of its result."""
     return str(argument.output if hasattr(argument, "output") else argument.name)
-
-
-def _in_panel(parameter: inspect.Parameter, panel: str) -> inspect.Parameter:
-    """Return a copy of an option under a heading; options belong to several actions."""
-    kind, option = get_args(parameter.annotation)
-    listed = copy(option)
-    listed.rich_help_panel = panel
-    return parameter.replace(
-        kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, listed]
-    )
 
 
 def _parameter(argument: Any, outputs: str) -> inspect.Parameter:

@@ -50,28 +50,29 @@ Config = Annotated[
     ),
 ]
 
-_PREFLIGHT = (
-    'A line: {"op": "embedding_dense_backward", "product": "atlas_a2", "inputs": {"grad": '
-    '"4096x512:bf16", "indices": "4096:int32", '
-    '"num_weights": 32000}, "deterministic": true, "expect": {"block_dim": 48}}. Other keys: soc '
-    "(instead of product), release, limits, name, count. op may also be the name of a vendor's "
-    "kernel, with the kernel's inputs. Exit code 0: every "
-    "call is accepted, or matches its expect; 1: at least one call is not accepted, a line is "
-    "invalid, or npu_sim models no call of a target; 64: the file cannot be read, or no line of it "
-    "is a call. In a GitHub workflow, "
-    "problems are marked at their lines."
-)
-_MODEL = (
-    "The installed transformers build the model on PyTorch's meta device; its forward and backward "
-    "pass are recorded. Nothing is downloaded or computed. Exit code 1: at least one call is "
-    "refused."
-)
-_RECORD = (
-    "No device and no torch_npu are needed: the names of torch_npu that this package "
-    "knows can be imported while the script runs. Options stand before the script. The exit code "
-    "is the script's; when it fails, no file is written."
-)
-EPILOGS = {"preflight": _PREFLIGHT, "model": _MODEL, "record": _RECORD}
+EPILOGS = {
+    "preflight": (
+        'A line: {"op": "embedding_dense_backward", "product": "atlas_a2", "inputs": {"grad": '
+        '"4096x512:bf16", "indices": "4096:int32", '
+        '"num_weights": 32000}, "deterministic": true, "expect": {"block_dim": 48}}. Other keys: '
+        "soc (instead of product), release, limits, name, count. op may also be the name of a "
+        "vendor's kernel, with the kernel's inputs. Exit code 0: every "
+        "call is accepted, or matches its expect; 1: at least one call is not accepted, a line is "
+        "invalid, or npu_sim models no call of a target; 64: the file cannot be read, or no line "
+        "of it is a call. In a GitHub workflow, "
+        "problems are marked at their lines."
+    ),
+    "model": (
+        "The installed transformers build the model on PyTorch's meta device; its forward and "
+        "backward pass are recorded. Nothing is downloaded or computed. Exit code 1: at least one call "
+        "is refused."
+    ),
+    "record": (
+        "No device and no torch_npu are needed: the names of torch_npu that this package "
+        "knows can be imported while the script runs. Options stand before the script. The exit "
+        "code is the script's; when it fails, no file is written."
+    ),
+}
 
 
 @command(
