@@ -64,8 +64,8 @@ EPILOGS = {
     ),
     "model": (
         "The installed transformers build the model on PyTorch's meta device; its forward and "
-        "backward pass are recorded. Nothing is downloaded or computed. Exit code 1: at least one call "
-        "is refused."
+        "backward pass are recorded. Nothing is downloaded or computed. Exit code 1: at least one "
+        "call is refused."
     ),
     "record": (
         "No device and no torch_npu are needed: the names of torch_npu that this package "
