@@ -1,7 +1,7 @@
 """The command tree.
 
-A command's module is imported when the command is used, and imports its dependencies when it runs,
-so that the command line starts quickly.
+A command's module is imported when the command is used, and its dependencies when it runs (see
+:mod:`npu_sim.cli.lazy`), so that the command line starts quickly.
 """
 
 from collections.abc import Iterator

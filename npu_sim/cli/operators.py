@@ -7,15 +7,15 @@ the declarations. What was typed becomes specs (:func:`typed_specs`) or arrays
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import RenderableType
 from typer.core import TyperCommand, TyperGroup
 
+from npu_sim.cli.lazy import cores, files, framework, numbers, operators, questions, releases, show
 from npu_sim.cli.options import flattened, require_separate_files
 from npu_sim.cli.output import print_text, unknown_command
 from npu_sim.language import Text, Verbatim, joined, say, translated
@@ -28,14 +28,6 @@ from npu_sim.registry import (
     unknown_operator,
 )
 from npu_sim.status import UsageError
-
-if TYPE_CHECKING:
-    from npu_sim.cores import Profile
-    from npu_sim.framework.arguments import Attribute, Tensor
-    from npu_sim.framework.operator import Operator
-    from npu_sim.framework.target import Limits
-    from npu_sim.questions.varied_calls import ExampleCall
-
 
 ARGUMENTS_HEADING, OPTIONS_HEADING, COMMANDS_HEADING = "Arguments", "Options", "Commands"
 """Default headings of positional arguments, options and commands."""
@@ -119,18 +111,21 @@ class NpuSimGroup(_PlainHelp, TyperGroup):
 
 
 def _print_help(command: Any, ctx: Any) -> None:
-    from npu_sim.show.layout import Paragraph, lines_table
 
     usage = say(
         "Usage: {path} {rest}",
         path=Verbatim(ctx.command_path),
         rest=Verbatim(" ".join(command.collect_usage_pieces(ctx))),
     )
-    parts: list[RenderableType] = [Paragraph(usage, "bold", hanging=2)]
+    parts: list[RenderableType] = [show.layout.Paragraph(usage, "bold", hanging=2)]
     for text in _paragraphs(command.help):
         parts += ["", text]
     for heading, lines in _panels(command, ctx).items():
-        parts += ["", Paragraph(heading, "bold"), lines_table(lines, indent=2, is_translated=True)]
+        parts += [
+            "",
+            show.layout.Paragraph(heading, "bold"),
+            show.layout.lines_table(lines, indent=2, is_translated=True),
+        ]
     for text in _paragraphs(command.epilog):
         parts += ["", text]
     print_text(*parts)
@@ -164,9 +159,7 @@ def _option_lines(option: Any, label: str) -> Iterator[tuple[str, str]]:
     on, _, off = label.partition(" / ")
     text, value = next(_paragraphs(OWN_TEXTS.get(option.name, option.help)), ""), option.default
     if option.name == "release":
-        from npu_sim.releases import release_names
-
-        *older, newest = release_names()
+        *older, newest = releases.release_names()
         text = say(
             "{text} Releases: {names}.",
             text=text,
@@ -264,11 +257,12 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
     handler = flattened(action.handler)
     # The operator's name comes first, then its arguments as a dict.
     options = [*inspect.signature(handler).parameters.values()][1 + action.takes_arguments :]
-    in_panel = [_in_panel(option, panel) for option in options]
+    for option in options:
+        get_args(option.annotation)[1].rich_help_panel = panel
     declared = load_operator(entry.name)
-    fields: dict[str, Tensor | Attribute] = {}
+    fields: dict[str, framework.arguments.Tensor | framework.arguments.Attribute] = {}
     if action.takes_arguments:
-        taken = {parameter.name for parameter in in_panel}
+        taken = {parameter.name for parameter in options}
         named = {option_name(field): field for field in declared.arguments}
         fields = {name: field for name, field in named.items() if name not in taken}
 
@@ -310,7 +304,7 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
             _parameter(field, MEASURED if action.takes_files else OUTPUTS)
             for field in fields.values()
         ),
-        *in_panel,
+        *options,
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -320,11 +314,9 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
     return typer.main.get_command(single)
 
 
-def _not_an_option(ctx: Any, declared: "Operator", example: str) -> UsageError:
+def _not_an_option(ctx: Any, declared: "framework.operator.Operator", example: str) -> UsageError:
     """Return the error of values without the names of their options; ``example`` is a hint."""
-    from npu_sim.questions.varied_calls import example_call
-
-    needed = example_call(declared).needed
+    needed = questions.varied_calls.example_call(declared).needed
     values, options = Verbatim(" ".join(ctx.args)), {}
     for tensor in declared.tensors:
         name = option_name(tensor)
@@ -346,10 +338,8 @@ def _add_examples(command: Any, entry: OperatorEntry, action: Action) -> str:
 
     Only help, completion and errors need them: they take a fifth of the time of ``plan``.
     """
-    from npu_sim.questions.varied_calls import example_call
-
     declared = load_operator(entry.name)
-    call = example_call(declared, small=action.computes)
+    call = questions.varied_calls.example_call(declared, small=action.computes)
     if action.takes_files:
         call = _with_files(declared, call)
     fields = {option_name(field): field for field in declared.arguments}
@@ -369,7 +359,9 @@ def _add_examples(command: Any, entry: OperatorEntry, action: Action) -> str:
     )
 
 
-def _with_files(declared: Any, call: "ExampleCall") -> "ExampleCall":
+def _with_files(
+    declared: Any, call: "questions.varied_calls.ExampleCall"
+) -> "questions.varied_calls.ExampleCall":
     """Return an example with .npy files for its tensors and for the first output."""
     files = {tensor.name: f"{option_name(tensor)}.npy" for tensor in declared.tensors}
     output = option_name(declared.outputs[0])
@@ -381,16 +373,6 @@ def _with_files(declared: Any, call: "ExampleCall") -> "ExampleCall":
 def option_name(argument: Any) -> str:
     """Return the option name of an argument; an output has the name of its result."""
     return str(argument.output if hasattr(argument, "output") else argument.name)
-
-
-def _in_panel(parameter: inspect.Parameter, panel: str) -> inspect.Parameter:
-    """Return a copy of an option under a heading; options belong to several actions."""
-    kind, option = get_args(parameter.annotation)
-    listed = copy(option)
-    listed.rich_help_panel = panel
-    return parameter.replace(
-        kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, listed]
-    )
 
 
 def _parameter(argument: Any, outputs: str) -> inspect.Parameter:
@@ -417,15 +399,16 @@ def _parameter(argument: Any, outputs: str) -> inspect.Parameter:
     )
 
 
-def argument_help(argument: "Tensor | Attribute", example: "ExampleCall") -> str:
+def argument_help(
+    argument: "framework.arguments.Tensor | framework.arguments.Attribute",
+    example: "questions.varied_calls.ExampleCall",
+) -> str:
     """Return the help of an argument: its meaning, whether it is required, and an example."""
-    from npu_sim.framework.arguments import Attribute, Output
-
-    if isinstance(argument, Output):
+    if isinstance(argument, framework.arguments.Output):
         return _with_example(argument.help, example.values.get(argument.name))
     needed = argument.name in example.needed
     text = say("required: {help}", argument) if needed else argument.help
-    if isinstance(argument, Attribute):
+    if isinstance(argument, framework.arguments.Attribute):
         return _with_example(text, example.values[argument.name] if needed else None)
     if argument.name not in example.values:
         return argument.help
@@ -468,13 +451,10 @@ def named_values(option: str, texts: Iterable[str], reserved: Iterable[str]) -> 
 
 def typed_specs(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments with tensor files replaced by their specs; shapes stay text."""
-    from npu_sim.files.tensors import names_tensor_file
-    from npu_sim.numbers.formats import TensorSpec
-
     tensors = load_operator(operator).tensor_names
     return {
-        name: TensorSpec.of(_read(name, value))
-        if name in tensors and names_tensor_file(value)
+        name: numbers.formats.TensorSpec.of(_read(name, value))
+        if name in tensors and files.tensors.names_tensor_file(value)
         else value
         for name, value in typed.items()
     }
@@ -483,8 +463,8 @@ def typed_specs(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
 def typed_arrays(
     operator: str,
     typed: dict[str, Any],
-    profile: "Profile",
-    limits: "Limits" = "documented",
+    profile: "cores.Profile",
+    limits: "framework.target.Limits" = "documented",
     seed: int = 0,
 ) -> dict[str, Any]:
     """Return the arguments with arrays for tensors: read from files, or generated from shapes.
@@ -494,11 +474,10 @@ def typed_arrays(
     Raises UsageError when a file cannot be read; AclnnError with the product's status when the call
     is refused.
     """
-    from npu_sim.framework.target import Order, Target
-    from npu_sim.operators.shared.generate import with_data
-
-    return with_data(
-        load_operator(operator), typed, Target(profile, order=Order(seed=seed), limits=limits)
+    return operators.shared.generate.with_data(
+        load_operator(operator),
+        typed,
+        framework.target.Target(profile, order=framework.target.Order(seed=seed), limits=limits),
     )
 
 
@@ -518,6 +497,5 @@ def read_arrays(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(name: str, text: str) -> Any:
-    from npu_sim.files.tensors import read_tensor
 
-    return read_tensor(name, text)
+    return files.tensors.read_tensor(name, text)

@@ -19,6 +19,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer import CallbackParam
 
+from npu_sim.cli.lazy import cores, files, show
 from npu_sim.cli.output import with_progress
 from npu_sim.language import Text
 from npu_sim.status import UsageError
@@ -87,9 +88,7 @@ class Options(SimpleNamespace):
 
     def profile(self) -> Any:
         """Return the product with its SoC and release."""
-        from npu_sim.cores import load_profile
-
-        return load_profile(self.product, self.soc, self.release)
+        return cores.load_profile(self.product, self.soc, self.release)
 
 
 def command(function: str, options: str, **own: Option) -> Callable[[Handler], Handler]:
@@ -205,18 +204,14 @@ def require_writable(parameter: CallbackParam, path: Path | None) -> Path | None
     """
     assert parameter.name in OUTPUT_FILES
     if path is not None:
-        from npu_sim.files.writing import require_target
-
-        require_target(path, str(parameter.name))
+        files.writing.require_target(path, str(parameter.name))
     return path
 
 
 def require_picture(parameter: CallbackParam, path: Path | None) -> Path | None:
     """Check that a picture can be written; raise UsageError for another ending or the path."""
     if path is not None:
-        from npu_sim.show.svg import require_ending
-
-        require_ending(path)
+        show.svg.require_ending(path)
     return require_writable(parameter, path)
 
 
@@ -225,9 +220,7 @@ def require_separate_files(ctx: typer.Context) -> None:
     options = {**ctx.find_root().params, **ctx.params}
     outputs = {name: Path(options.pop(name)) for name in OUTPUT_FILES if options.get(name)}
     if outputs:
-        from npu_sim.files.writing import require_separate
-
-        require_separate(outputs, _named_files(list(options.values())))
+        files.writing.require_separate(outputs, _named_files(list(options.values())))
 
 
 def _named_files(value: Any) -> Iterator[Path]:

@@ -10,11 +10,30 @@ that the line gives the same report where other defaults hold.
 import json
 import os
 import shlex
+import signal
+import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
+from rich.console import Console, RenderableType
+
+from npu_sim.cli.lazy import (
+    cores,
+    files,
+    framework,
+    operators,
+    plans,
+    questions,
+    show,
+    studies,
+    timelines,
+)
 from npu_sim.language import (
     Argument,
     Text,
@@ -26,24 +45,6 @@ from npu_sim.language import (
     with_arguments,
     with_changed_fields,
 )
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from npu_sim.cores import Profile
-    from npu_sim.framework.execution import Result
-    from npu_sim.plans.answers import Printed
-    from npu_sim.plans.model import Plan
-    from npu_sim.show.layout import Document
-    from npu_sim.studies.determinism import VariableRows
-import signal
-import socket
-import threading
-import time
-from contextlib import suppress
-from inspect import signature
-from typing import NoReturn
-
 from npu_sim.registry import find_operator, load_operator
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
@@ -51,35 +52,31 @@ REFUSED = 2
 """Exit code of a call that does not run: the product refuses it, or its buffers overflow."""
 
 
-def print_text(*parts: "RenderableType", error: bool = False) -> None:
+def print_text(*parts: RenderableType, error: bool = False) -> None:
     """Print an answer on standard output, or an error on standard error.
 
     Text is as wide as the terminal or ``COLUMNS``; in a pipe or a file lines are not wrapped.
     """
-    from rich.console import Console
-
-    from npu_sim.show.layout import UNLIMITED, print_to, stack
-
     stream = sys.stderr if error else sys.stdout
-    width = None if stream.isatty() or os.environ.get("COLUMNS") else UNLIMITED
-    print_to(Console(highlight=False, width=width, stderr=error), stack(*parts))
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else show.layout.UNLIMITED
+    show.layout.print_to(
+        Console(highlight=False, width=width, stderr=error), show.layout.stack(*parts)
+    )
 
 
 def print_json(form: str, data: Mapping[str, Any]) -> None:
     """Print a JSON document; ``form`` is its name in :mod:`npu_sim.files.writing`."""
-    from npu_sim.files.writing import schema
-
-    text = json.dumps({"schema": schema(form), **data}, indent=2, ensure_ascii=False)
+    text = json.dumps({"schema": files.writing.schema(form), **data}, indent=2, ensure_ascii=False)
     print(visible(text, lines=True))
 
 
 def print_csv(records: Iterable[Mapping[str, Any]]) -> None:
     """Print records in JSON form as CSV, with a column for every field of nested records."""
-    from npu_sim.plans.answers import columns_of
-    from npu_sim.show.layout import csv_text
-
-    columns = columns_of(records)
-    print(visible(csv_text([*columns], zip(*columns.values(), strict=True)), lines=True), end="")
+    columns = plans.answers.columns_of(records)
+    print(
+        visible(show.layout.csv_text([*columns], zip(*columns.values(), strict=True)), lines=True),
+        end="",
+    )
 
 
 def print_answer(form: str, answer: Any, *, as_json: bool, csv: str = "") -> None:
@@ -93,9 +90,8 @@ def print_answer(form: str, answer: Any, *, as_json: bool, csv: str = "") -> Non
     if as_json:
         print_json(form, with_arguments(answer.as_dict()))
         return
-    from npu_sim.show import view_of
 
-    print_text(view_of(answer))
+    print_text(show.view_of(answer))
 
 
 def show_answer(form: str, answer: Any, options: Any, command: str, csv: str = "") -> None:
@@ -105,9 +101,7 @@ def show_answer(form: str, answer: Any, options: Any, command: str, csv: str = "
     - ``csv``: key of the records that ``--csv`` prints.
     """
     if options.report is not None:
-        from npu_sim.show import document_of
-
-        write_report(options.report, document_of(answer, command))
+        write_report(options.report, show.document_of(answer, command))
     write_figure(getattr(options, "figure", None), answer)
     as_csv = csv and options.csv
     print_answer(form, answer, as_json=options.json, csv=csv if as_csv else "")
@@ -131,7 +125,6 @@ def with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
     try:
         if not sys.stderr.isatty():
             return work(report)
-        from rich.console import Console
         from rich.progress import Progress
 
         with Progress(console=Console(stderr=True), transient=True) as bar:
@@ -146,7 +139,7 @@ def with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
         raise
 
 
-def exit_unless_runs(plan: "Plan") -> None:
+def exit_unless_runs(plan: "plans.model.Plan") -> None:
     """Exit with the code of a plan that overflows; called after everything is printed."""
     if plan.overflow is not None:
         sys.exit(REFUSED)
@@ -168,7 +161,7 @@ def reproducing_command(
     return shlex.join([*line, *more])
 
 
-def command_on(profile: "Profile", **others: object) -> str:
+def command_on(profile: "cores.Profile", **others: object) -> str:
     """Return the running command with its product, SoC and release written out.
 
     ``others`` are further options by name.
@@ -180,27 +173,24 @@ def command_on(profile: "Profile", **others: object) -> str:
     return reproducing_command(options)
 
 
-def write_report(path: Path | None, document: "Document") -> None:
+def write_report(path: Path | None, document: "show.layout.Document") -> None:
     """Write a report as one HTML file."""
-    from npu_sim.files.writing import write_text
-    from npu_sim.show.html import render
-
     if path is not None:
-        write_text(path, render(document))
+        files.writing.write_text(path, show.html.render(document))
 
 
-def write_figure(path: Path | None, answer: "Printed") -> None:
+def write_figure(path: Path | None, answer: "plans.answers.Printed") -> None:
     """Write the picture of an answer that the name of the file states: ``cores.svg``."""
     if path is not None:
         answer.figure(path.stem.partition("-")[0]).save(path)
 
 
 def write_files(
-    outcome: "Plan | Result",
-    profile: "Profile",
+    outcome: "plans.model.Plan | framework.execution.Result",
+    profile: "cores.Profile",
     options: Any,
     command: str,
-    rows: "Sequence[VariableRows]" = (),
+    rows: "Sequence[studies.determinism.VariableRows]" = (),
 ) -> dict[str, Any]:
     """Write report, picture and trace of a plan or a run, as far as options name files.
 
@@ -217,29 +207,21 @@ def write_files(
         Data shown in these files besides the outcome, for ``--json``: ``order_strips`` (a run with
         a report) and ``timeline`` (a trace).
     """
-    from npu_sim.plans.model import Plan
-
-    plan = outcome if isinstance(outcome, Plan) else outcome.plan
+    plan = outcome if isinstance(outcome, plans.model.Plan) else outcome.plan
     shown: dict[str, Any] = {}
     if options.report is not None:
-        from npu_sim.operators.timelines import work_over_time
-        from npu_sim.show.pictures import order_strips
-        from npu_sim.show.plans import plan_report, result_report
-
-        work = work_over_time(plan)
-        if isinstance(outcome, Plan):
-            write_report(options.report, plan_report(plan, command, work))
+        work = operators.timelines.work_over_time(plan)
+        if isinstance(outcome, plans.model.Plan):
+            write_report(options.report, show.plans.plan_report(plan, command, work))
         else:
-            shown["order_strips"] = order_strips(outcome)
-            write_report(options.report, result_report(outcome, command, rows, work))
+            shown["order_strips"] = show.pictures.order_strips(outcome)
+            write_report(options.report, show.plans.result_report(outcome, command, rows, work))
     write_figure(options.figure, outcome)
     if options.trace is not None:
-        from npu_sim.operators.timelines import timed_plan, timeline
-        from npu_sim.questions.explain import with_changes
-        from npu_sim.timelines.tracks import write_trace
-
-        write_trace(options.trace, [timed_plan(plan, profile)])
-        shown["timeline"] = with_changes(timeline(plan, profile), plan, profile).as_dict()
+        timelines.tracks.write_trace(options.trace, [operators.timelines.timed_plan(plan, profile)])
+        shown["timeline"] = questions.explain.with_changes(
+            operators.timelines.timeline(plan, profile), plan, profile
+        ).as_dict()
     return shown
 
 
@@ -274,8 +256,7 @@ def report_error(error: NpuSimError, *, as_json: bool) -> int:
         print_json("usage", {"outcome": error.outcome, **data})
     else:
         message, hint = (
-            translated(with_changed_fields(text, _one_line))
-            for text in (error.message, error.hint)
+            translated(with_changed_fields(text, _one_line)) for text in (error.message, error.hint)
         )
         _print("\n".join(line for line in (f"npu-sim: {message}", hint) if line))
     return USAGE
@@ -290,9 +271,7 @@ def _one_line(field: str) -> str:
 
 def _print(text: str) -> None:
     """Print an error; its lines end at blanks."""
-    from npu_sim.show.layout import Paragraph
-
-    print_text(Paragraph(text, hanging=2, is_translated=True), error=True)
+    print_text(show.layout.Paragraph(text, hanging=2, is_translated=True), error=True)
 
 
 def _error_hint(error: Any) -> str:

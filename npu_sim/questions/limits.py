@@ -60,7 +60,7 @@ def legal_ranges(
     points = sorted(answers)
     for left, right in pairwise(points):
         if answers[left] != answers[right] and right - left > 1:
-            last_same = _bisect(legal, left, right, answers[left])
+            last_same = last_equal(legal, left, right, answers[left])
             answers[last_same], answers[last_same + 1] = answers[left], answers[right]
             _look_around(legal, answers, last_same, max(low, points[0]), high, window)
     return _runs(sorted(answers.items()))
@@ -99,14 +99,11 @@ def probe_points(low: int, high: int, landmarks: Iterable[int], per_octave: int)
     return sorted(point for point in points if low <= point <= high)
 
 
-def _bisect(legal: Callable[[int], bool], left: int, right: int, answer: bool) -> int:
-    """Return the last integer from ``left`` on with ``answer``; ``right`` has the other answer."""
+def last_equal(function: Callable[[int], Any], left: int, right: int, answer: Any) -> int:
+    """Return the last integer from ``left`` on with ``answer``; ``right`` has another one."""
     while right - left > 1:
         middle = (left + right) // 2
-        if legal(middle) == answer:
-            left = middle
-        else:
-            right = middle
+        left, right = (middle, right) if function(middle) == answer else (left, middle)
     return left
 
 

@@ -17,6 +17,7 @@ from npu_sim.releases import chosen_releases, default_release
 from npu_sim.status import closest
 
 Names = str | Sequence[str] | None
+"""Names, also as one text separated by commas."""
 
 
 @dataclass(frozen=True)

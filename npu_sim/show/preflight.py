@@ -19,7 +19,6 @@ from npu_sim.language import (
     say,
     short_bytes_text,
     time_text,
-    translated,
     visible,
 )
 from npu_sim.plans.model import RUNS

@@ -21,13 +21,7 @@ from npu_sim.questions.preflight import (
     Matrix,
     Row,
 )
-from npu_sim.show.preflight import (
-    cell_text,
-    count_text,
-    fault_text,
-    remark_lines,
-    stale_text,
-)
+from npu_sim.show.preflight import cell_text, count_text, fault_text, remark_lines, stale_text
 
 SHOWN_ANNOTATIONS = 10
 """Maximum number of annotations of one kind per step."""

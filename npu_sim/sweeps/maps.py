@@ -12,7 +12,7 @@ of paths changes.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -27,7 +27,7 @@ from npu_sim.framework.target import LIMITS, Target
 from npu_sim.language import Text
 from npu_sim.operators.timelines import timeline
 from npu_sim.plans.model import Plan
-from npu_sim.questions.limits import find_bound
+from npu_sim.questions.limits import find_bound, last_equal
 from npu_sim.status import AclnnError, NpuSimError
 from npu_sim.sweeps.engine import LocalEngine
 from npu_sim.sweeps.records import RecordColumn, record_columns, workspace_column
@@ -231,11 +231,8 @@ class Columns:
         name = self.name(position, first)
         if name == self.name(position, last):
             return [(first, last, (*path, name))]
-        same, other = first, last
-        while other - same > 1:
-            middle = (same + other) // 2
-            same, other = (middle, other) if self.name(position, middle) == name else (same, middle)
-        return [(first, same, (*path, name)), *self._with_names(position, (other, last, path))]
+        same = last_equal(partial(self.name, position), first, last, name)
+        return [(first, same, (*path, name)), *self._with_names(position, (same + 1, last, path))]
 
     def name(self, position: int, row: int) -> str:
         """Return path and key of a plan, or the reason of a refusal, with numbers as ``N``."""

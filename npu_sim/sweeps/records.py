@@ -94,9 +94,7 @@ def is_uncountable(factors: Any) -> Any:
     for factor in factors:
         product *= factor
         estimate *= factor
-    return estimate > SURELY_BEYOND or (
-        estimate > NEARLY_BEYOND and not 0 <= product <= INT64_MAX
-    )
+    return estimate > SURELY_BEYOND or (estimate > NEARLY_BEYOND and not 0 <= product <= INT64_MAX)
 
 
 @dataclass(frozen=True)

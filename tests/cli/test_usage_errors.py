@@ -7,14 +7,7 @@ from operator import attrgetter
 import pytest
 
 from npu_sim.cores import config_directory
-from npu_sim.language import (
-    Argument,
-    Text,
-    joined,
-    translated,
-    using_arguments,
-    with_arguments,
-)
+from npu_sim.language import Argument, Text, joined, translated, using_arguments, with_arguments
 
 CALL = ("rms_norm_grad", "--dy", "4096x7168:bf16", "--gamma", "7168:bf16")
 EMBEDDING = ("embedding_dense_backward", "--indices", "4096:int32", "--num-weights", "10")

@@ -109,14 +109,13 @@ def test_the_next_step_names_the_option_that_decides_more(files, cli, argument):
     data = cli(*typed, "--json").data
     for shown in (text, report, " ".join(data["outputs"]["grad_weight"]["next"])):
         assert f"raise {option}" in " ".join(shown.split())
-    answer = npu_sim.verify(
-        "embedding_dense_backward", **long, soc="910B3", **{argument: 1}
-    )
+    answer = npu_sim.verify("embedding_dense_backward", **long, soc="910B3", **{argument: 1})
     assert f"raise {argument}" in str(answer)
 
 
 @pytest.mark.parametrize(
-    "typed", ["--fail-on else", "--max-workspace much", "--core-order up --x 4x4:fp16 --gamma 4:fp16"]
+    "typed",
+    ["--fail-on else", "--max-workspace much", "--core-order up --x 4x4:fp16 --gamma 4:fp16"],
 )
 def test_errors_name_options_as_they_are_typed(cli, typed):
     command = "run rms_norm" if "core-order" in typed else "preflight calls.jsonl"

@@ -4,8 +4,22 @@ import inspect
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from npu_sim.cli.lazy import (
+    cores,
+    files,
+    framework,
+    kernels,
+    operators,
+    plans,
+    questions,
+    releases,
+    show,
+    studies,
+    sweeps,
+    timelines,
+)
 from npu_sim.cli.operators import named_values, read_arrays, typed_arrays, typed_specs
 from npu_sim.cli.options import BOTH_MODES, RUN, WRITES, Option, Options, chosen_release, command
 from npu_sim.cli.output import (
@@ -23,13 +37,8 @@ from npu_sim.cli.output import (
     write_report,
 )
 from npu_sim.language import Text
+from npu_sim.registry import load_operator
 from npu_sim.status import NO_PLAN, Unplanned, UsageError
-
-if TYPE_CHECKING:
-    from npu_sim.cores import Profile
-    from npu_sim.plans.model import Plan
-    from npu_sim.timelines.model import Timeline
-
 
 PRODUCTS = Option(flags="--products,--product")
 SOCS = Option(flags="--socs,--soc")
@@ -59,22 +68,19 @@ def plan_command(operator: str, arguments: Arguments, options: Options) -> None:
     keywords = options.call | {"product": profile, "soc": None, "release": None}
     result = options.function(operator, **keywords, **typed_specs(operator, arguments))
     if options.tiling_bytes is not None:
-        from npu_sim.files.writing import write_atomically
-        from npu_sim.framework.planning import tiling_bytes
-
-        data = tiling_bytes(result)
-        write_atomically(options.tiling_bytes, lambda file: file.write(data), "tiling_bytes")
+        data = framework.planning.tiling_bytes(result)
+        files.writing.write_atomically(
+            options.tiling_bytes, lambda file: file.write(data), "tiling_bytes"
+        )
     pictures = write_files(result, profile, options, command_on(profile))
     if options.csv:
         print_csv([{"outcome": result.outcome, **result.as_dict()}])
     elif options.json:
         print_json("plan", {"outcome": result.outcome, "plan": result.as_dict(), **pictures})
     else:
-        from npu_sim.show.text import plan_view, workspace_tables
-
         print_text(
-            plan_view(result),
-            *(["", workspace_tables(result.workspace)] if options.workspace else []),
+            show.text.plan_view(result),
+            *(["", show.text.workspace_tables(result.workspace)] if options.workspace else []),
         )
     exit_unless_runs(result)
 
@@ -100,26 +106,21 @@ def run_command(operator: str, arguments: Arguments, options: Options) -> None:
     """Compute an operator in the product's accumulation order, on .npy files or on random data of
     the given shapes.
     """
-    from npu_sim.files.tensors import write_tensors
-    from npu_sim.files.writing import write_text
-    from npu_sim.kernels.engine.compile import limit_threads
-    from npu_sim.show.studies import rows_csv, rows_view
-
     profile = options.profile()
     keywords = options.call | {"product": profile, "soc": None, "release": None, "out": None}
     arrays = typed_arrays(operator, arguments, profile, options.limits, options.seed)
-    limit_threads(options.threads)
+    kernels.engine.compile.limit_threads(options.threads)
     result = options.function(operator, **keywords, **arrays)
     if options.out is not None:
-        write_tensors(options.out, result.outputs)
+        files.tensors.write_tensors(options.out, result.outputs)
     variable_rows = None
     if options.rows or options.rows_out is not None:
-        from npu_sim.studies.determinism import rows_that_can_differ
-
         del keywords["out"], keywords["core_order"]
-        variable_rows = rows_that_can_differ(operator, result, **keywords, **arrays)
+        variable_rows = studies.determinism.rows_that_can_differ(
+            operator, result, **keywords, **arrays
+        )
         if options.rows_out is not None:
-            write_text(options.rows_out, rows_csv(variable_rows))
+            files.writing.write_text(options.rows_out, show.studies.rows_csv(variable_rows))
     reproducing = command_on(profile, core_order=options.core_order, seed=options.seed)
     pictures = write_files(result, profile, options, reproducing, variable_rows or ())
     if options.json:
@@ -131,11 +132,9 @@ def run_command(operator: str, arguments: Arguments, options: Options) -> None:
             data["rows"] = [row for output in variable_rows for row in output.as_dicts()]
         print_json("run", {**data, **pictures})
     else:
-        from npu_sim.show.text import result_view
-
-        print_text(result_view(result))
+        print_text(show.text.result_view(result))
         if options.rows and variable_rows is not None:
-            print_text(rows_view(variable_rows))
+            print_text(show.studies.rows_view(variable_rows))
     exit_unless_runs(result.plan)
 
 
@@ -150,12 +149,10 @@ def diff_command(operator: str, arguments: Arguments, options: Options) -> None:
     """Compare one call across products, SoCs and releases: outcome, path, cores, buffer, workspace
     and order.
     """
-    from npu_sim.releases import default_release
-
     comparison = options.answer(
         operator, release=chosen_release(options), **typed_specs(operator, arguments)
     )
-    defaults = DEVICE_OF_REPORT | {("--release", "--releases"): default_release()}
+    defaults = DEVICE_OF_REPORT | {("--release", "--releases"): releases.default_release()}
     show_answer("diff", comparison, options, reproducing_command(defaults), csv="rows")
 
 
@@ -172,11 +169,9 @@ def diff_command(operator: str, arguments: Arguments, options: Options) -> None:
 )
 def limits_command(operator: str, arguments: Arguments, options: Options) -> None:
     """Find the documented and the hardware bounds of an argument on every product."""
-    from npu_sim.releases import default_release
-
     natural = named_values("set", options.set or (), inspect.signature(options.function).parameters)
     table = options.answer(operator, **{**typed_specs(operator, arguments), **natural})
-    defaults = DEVICE_OF_REPORT | {("--release",): default_release()}
+    defaults = DEVICE_OF_REPORT | {("--release",): releases.default_release()}
     show_answer("limits", table, options, reproducing_command(defaults), csv="rows")
 
 
@@ -197,14 +192,10 @@ def verify_command(operator: str, arguments: Arguments, options: Options) -> Non
     """Test whether a product can have produced measured outputs (.npy files under the names of the
     results) from the inputs, bit by bit. SoC, release and determinism are optional.
     """
-    from npu_sim.kernels.engine.compile import limit_threads
-
     arrays = read_arrays(operator, arguments)
     if options.against is not None:
-        from npu_sim.files.tensors import read_tensor
-
-        arrays["against"] = read_tensor("against", options.against)
-    limit_threads(options.threads)
+        arrays["against"] = files.tensors.read_tensor("against", options.against)
+    kernels.engine.compile.limit_threads(options.threads)
     answer = options.answer(operator, **arrays)
     show_answer("verification", answer, options, reproducing_command({}))
     if answer.status == "unreachable":
@@ -215,8 +206,8 @@ class Row(NamedTuple):
     """One call of a comparison: its plan and timeline, or why there is none."""
 
     name: str
-    profile: "Profile"
-    found: "tuple[Plan, Timeline] | Unplanned"
+    profile: "cores.Profile"
+    found: "tuple[plans.model.Plan, timelines.model.Timeline] | Unplanned"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
@@ -245,10 +236,6 @@ def timeline_command(operator: str, arguments: Arguments, options: Options) -> N
     """Show the lower bound of a call at the published rates, what limits it, and an estimate if one
     can be made; compare SoCs or sizes.
     """
-    from npu_sim.operators.timelines import timed_plan
-    from npu_sim.questions.explain import with_changes
-    from npu_sim.timelines.tracks import write_trace
-
     specs = typed_specs(operator, arguments)
     chosen = options.profile()
     rows = _rows(operator, list(_calls(operator, specs, options.vary)), chosen, options)
@@ -257,10 +244,13 @@ def timeline_command(operator: str, arguments: Arguments, options: Options) -> N
         raise rows[0].found
     if len(rows) == 1:
         ((row, plan, timeline),) = timed
-        timed = [(row, plan, with_changes(timeline, plan, row.profile))]
+        timed = [(row, plan, questions.explain.with_changes(timeline, plan, row.profile))]
         rows = [row._replace(found=timed[0][1:])]
     if options.trace is not None:
-        write_trace(options.trace, [timed_plan(plan, row.profile) for row, plan, _ in timed])
+        timelines.tracks.write_trace(
+            options.trace,
+            [operators.timelines.timed_plan(plan, row.profile) for row, plan, _ in timed],
+        )
     if options.report is not None:
         _write_report(options, chosen, timed)
     if options.figure is not None:
@@ -282,15 +272,10 @@ def timeline_command(operator: str, arguments: Arguments, options: Options) -> N
 
 
 def _rows(
-    operator: str, calls: Sequence[tuple[str, Arguments]], chosen: "Profile", options: Options
+    operator: str, calls: Sequence[tuple[str, Arguments]], chosen: "cores.Profile", options: Options
 ) -> list[Row]:
     """Return every call on every device that the options name."""
-    from npu_sim.operators import plan
-    from npu_sim.operators.timelines import timeline
-    from npu_sim.questions.preflight import chosen_columns
-    from npu_sim.timelines.model import load_calibration
-
-    calibration = options.calibration and load_calibration(options.calibration)
+    calibration = options.calibration and timelines.model.load_calibration(options.calibration)
     profiles, products, socs = [chosen], options.products, options.socs
     for value, several in ((options.product, "products"), (options.soc, "socs")):
         if value is not None and getattr(options, several) is not None:
@@ -300,7 +285,7 @@ def _rows(
         named = chosen.product.socs if socs == "all" else (socs or "").split(",")
         if products is None and all(chosen.product.soc_named(name.strip()) for name in named):
             products = options.product or chosen.name
-        columns = chosen_columns(products, socs, chosen.release)
+        columns = questions.preflight.chosen_columns(products, socs, chosen.release)
         profiles = [column.profile for column in columns]
     rows = []
     for name, call in calls:
@@ -309,11 +294,17 @@ def _rows(
                 calibration.require_device(profile)
             modes = {"deterministic": options.deterministic, "limits": options.limits}
             try:
-                made = plan(operator, product=profile, **modes, **call)
+                made = operators.plan(operator, product=profile, **modes, **call)
             except NO_PLAN as error:
                 rows.append(Row(name, profile, error))
             else:
-                rows.append(Row(name, profile, (made, timeline(made, profile, calibration))))
+                rows.append(
+                    Row(
+                        name,
+                        profile,
+                        (made, operators.timelines.timeline(made, profile, calibration)),
+                    )
+                )
     return rows
 
 
@@ -322,9 +313,6 @@ def _calls(operator: str, specs: Arguments, vary: str | None) -> Iterator[tuple[
     if vary is None:
         yield "as given", specs
         return
-    from npu_sim.framework.planning import fixed_call
-    from npu_sim.registry import load_operator
-    from npu_sim.sweeps.space import axis_values
 
     name, _, listed = vary.partition("=")
     declared = load_operator(operator)
@@ -339,22 +327,21 @@ def _calls(operator: str, specs: Arguments, vary: str | None) -> Iterator[tuple[
                 names=", ".join(axis.name for axis in declared.axes),
             ),
         )
-    values = axis_values(axis, axis.name, listed)
+    values = sweeps.space.axis_values(axis, axis.name, listed)
     if values.count > MOST_VARIED:
         message = Text("vary = {vary}: {count} values", vary=repr(vary), count=values.count)
         raise UsageError("vary", message, Text("at most {most} values", most=MOST_VARIED))
-    call = fixed_call(declared, specs)
+    call = framework.planning.fixed_call(declared, specs)
     for position in range(values.count):
         value = axis.value(values.at(position))
         yield f"{axis.name}={value}", call.arguments({axis.name: value})
 
 
 def _write_report(
-    options: Options, chosen: "Profile", timed: "Sequence[tuple[Row, Plan, Timeline]]"
+    options: Options,
+    chosen: "cores.Profile",
+    timed: "Sequence[tuple[Row, plans.model.Plan, timelines.model.Timeline]]",
 ) -> None:
-    from npu_sim.operators.timelines import tracks
-    from npu_sim.show.plans import MOST_DRAWN, timeline_report
-    from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE
 
     reproducing = command_on(chosen)
     if options.socs is not None:
@@ -363,25 +350,31 @@ def _write_report(
             ("--release",): chosen.release,
         }
         reproducing = reproducing_command(device)
-    drawn = timed[:MOST_DRAWN]
-    events = EVENTS_OF_A_PIPE // len(drawn)
-    works = [tracks(plan, row.profile, timeline, events) for row, plan, timeline in drawn]
+    drawn = timed[: show.plans.MOST_DRAWN]
+    events = timelines.tracks.EVENTS_OF_A_PIPE // len(drawn)
+    works = [
+        operators.timelines.tracks(plan, row.profile, timeline, events)
+        for row, plan, timeline in drawn
+    ]
     write_report(
         options.report,
-        timeline_report([(row.name, timeline) for row, _, timeline in timed], works, reproducing),
+        show.plans.timeline_report(
+            [(row.name, timeline) for row, _, timeline in timed], works, reproducing
+        ),
     )
 
 
 def _print_timelines(rows: list[Row]) -> None:
-    from npu_sim.show.text import overflow_text
-    from npu_sim.show.timelines import timeline_view, timelines_view
 
     if len(rows) == 1 and isinstance(rows[0].found, tuple):
         plan, timeline = rows[0].found
-        print_text(*([overflow_text(plan), ""] if plan.overflow else []), timeline_view(timeline))
+        print_text(
+            *([show.text.overflow_text(plan), ""] if plan.overflow else []),
+            show.timelines.timeline_view(timeline),
+        )
         return
     print_text(
-        timelines_view(
+        show.timelines.timelines_view(
             [
                 (
                     row.name,

@@ -1,7 +1,8 @@
 """First steps: ``demo``, ``products``, ``explore`` and ``new-operator``."""
 
+import time
 from collections.abc import Mapping
-from importlib.resources import files
+from importlib import resources
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+from npu_sim.cli.lazy import cores, files, framework, kernels, operators, questions, show, studies
 from npu_sim.cli.options import Options, command
 from npu_sim.cli.output import print_json, print_text
 from npu_sim.language import Text, say
+from npu_sim.registry import OPERATOR_NAMES, load_operator
 from npu_sim.status import UsageError, shown
 
 ROWS, DIM, NUM_WEIGHTS = 16384, 1024, 32000
@@ -22,32 +25,28 @@ ROWS, DIM, NUM_WEIGHTS = 16384, 1024, 32000
 @command("", "product soc release deterministic seed threads json")
 def demo_command(options: Options) -> None:
     """Plan, compute and check an embedding gradient of a Zipf-distributed batch."""
-    import time
-
-    from npu_sim.framework.inference import arguments_of
-    from npu_sim.kernels.engine.compile import limit_threads
-    from npu_sim.operators import run
-    from npu_sim.operators.shared.generate import generate
-    from npu_sim.registry import load_operator
-
-    limit_threads(options.threads)
+    kernels.engine.compile.limit_threads(options.threads)
     operator = "embedding_dense_backward"
     call: dict[str, Any] = {
         "grad": f"{ROWS}x{DIM}:fp32",
         "indices": f"{ROWS}:int32",
         "num_weights": NUM_WEIGHTS,
     }
-    data = generate(operator, arguments_of(load_operator(operator), call), options.seed)
+    data = operators.shared.generate.generate(
+        operator, framework.inference.arguments_of(load_operator(operator), call), options.seed
+    )
     inputs = {**call, **data}
     call_options: dict[str, Any] = {
         "product": options.profile(),
         "deterministic": options.deterministic,
     }
     start = time.perf_counter()
-    first = run(operator, core_order="sequential", **call_options, **inputs)
+    first = operators.run(operator, core_order="sequential", **call_options, **inputs)
     cold_seconds = time.perf_counter() - start
-    second = run(operator, core_order="random", seed=options.seed + 1, **call_options, **inputs)
-    warm = run(
+    second = operators.run(
+        operator, core_order="random", seed=options.seed + 1, **call_options, **inputs
+    )
+    warm = operators.run(
         operator,
         core_order="random",
         seed=options.seed + 1,
@@ -62,8 +61,6 @@ def demo_command(options: Options) -> None:
             {"outcome": "ran", **warm.as_dict(), "check": check, "first_run_seconds": cold_seconds},
         )
         return
-    from npu_sim.show.layout import Paragraph, lines_table
-    from npu_sim.show.text import plan_view
 
     print_text(
         say(
@@ -74,11 +71,13 @@ def demo_command(options: Options) -> None:
             grad=call["grad"],
         ),
         "",
-        plan_view(first.plan),
+        show.text.plan_view(first.plan),
         "",
-        lines_table(_result_lines(check, warm.seconds, cold_seconds)),
+        show.layout.lines_table(_result_lines(check, warm.seconds, cold_seconds)),
         "",
-        Paragraph("next: npu-sim plan --help, npu-sim run --help, npu-sim products", "dim"),
+        show.layout.Paragraph(
+            "next: npu-sim plan --help, npu-sim run --help, npu-sim products", "dim"
+        ),
     )
 
 
@@ -125,8 +124,6 @@ def compare(first: Any, second: Any, data: dict[str, Any]) -> dict[str, Any]:
     """Compare two orders of one call with each other and with a float64 sum."""
     import numpy as np
 
-    from npu_sim.studies.precision import mixed_tolerance
-
     a, b = first.outputs["grad_weight"], second.outputs["grad_weight"]
     reference = np.zeros(a.shape, np.float64)
     np.add.at(reference, data["indices"], data["grad"].astype(np.float64))
@@ -134,7 +131,7 @@ def compare(first: Any, second: Any, data: dict[str, Any]) -> dict[str, Any]:
     mask = first.order_dependent["grad_weight"].mask
     return {
         "max_absolute_error": float(np.abs(b - reference).max()),
-        "passes_mixed_tolerance": mixed_tolerance(b, reference, "float32").passed,
+        "passes_mixed_tolerance": studies.precision.mixed_tolerance(b, reference, "float32").passed,
         "rows_that_moved": int(np.count_nonzero(moved)),
         "order_dependent_rows": int(np.count_nonzero(mask)),
         "rows_that_moved_outside_the_mask": int(np.count_nonzero(moved & ~mask)),
@@ -150,26 +147,21 @@ ProductArgument = Annotated[
 @command("", "json")
 def products_command(options: Options, products: ProductArgument = None) -> None:
     """List products, SoCs, cores, buffers, dtypes and supported operators."""
-    from npu_sim.cores import load_profile, shipped_products
-
-    profiles = [load_profile(name) for name in products or shipped_products()]
+    profiles = [cores.load_profile(name) for name in products or cores.shipped_products()]
     if options.json:
-        from npu_sim.questions.varied_calls import operators_of
-
         print_json(
             "products",
             {
                 "products": [
                     profile.product.model_dump(mode="json")
-                    | {"operators": operators_of(profile)[0]}
+                    | {"operators": questions.varied_calls.operators_of(profile)[0]}
                     for profile in profiles
                 ]
             },
         )
         return
-    from npu_sim.show.comparisons import products_view
 
-    print_text(products_view(profiles))
+    print_text(show.comparisons.products_view(profiles))
 
 
 Name = Annotated[str, typer.Argument(help="Name in lower case, such as scale_rows.")]
@@ -182,9 +174,6 @@ FILES = {"operator.txt": "{name}.py", "operator_test.txt": "test_{name}.py"}
 
 def new_operator_command(name: Name, out: Folder = Path()) -> None:
     """Write a working operator with its tests, as a template to edit."""
-    from npu_sim.files.writing import cannot_write, write_text
-    from npu_sim.registry import OPERATOR_NAMES
-
     is_name = name.isidentifier() and not iskeyword(name) and name == name.lower()
     if not is_name or name in OPERATOR_NAMES or find_spec(name) is not None:
         raise UsageError(
@@ -196,11 +185,11 @@ def new_operator_command(name: Name, out: Folder = Path()) -> None:
     try:
         folder.mkdir(parents=True)
     except OSError as error:
-        raise cannot_write("out", folder, error) from None
+        raise files.writing.cannot_write("out", folder, error) from None
     fields = {"name": name, "title": "".join(part.capitalize() for part in name.split("_"))}
     for template, file in FILES.items():
-        text = (files("npu_sim.cli") / "templates" / template).read_text(encoding="utf-8")
-        write_text(folder / file.format(name=name), Template(text).substitute(fields))
+        text = (resources.files("npu_sim.cli") / "templates" / template).read_text(encoding="utf-8")
+        files.writing.write_text(folder / file.format(name=name), Template(text).substitute(fields))
     print(f"npu-sim --operators {folder / name}.py plan {name} --x 4096x1000:bf16")
     print(f"python -m pytest {folder}")
 
@@ -238,9 +227,6 @@ def explore_command(
     i_know: Known = False,
 ) -> None:
     """Plan in the browser: a page on this machine only, which changes as you type."""
-    from npu_sim.cores import load_profile, shipped_products
-    from npu_sim.status import UsageError
-
     try:
         from npu_sim.explorer import LOCAL_NAMES, Explorer, serve
     except ModuleNotFoundError as error:
@@ -257,7 +243,9 @@ def explore_command(
         hint = "leave it out, or add --i-know: the page then opens by a link with a token only"
         raise UsageError("host", message, hint)
 
-    products = {name: load_profile(name) for name in [*shipped_products(), *(profiles or [])]}
+    products = {
+        name: cores.load_profile(name) for name in [*cores.shipped_products(), *(profiles or [])]
+    }
     explorer = Explorer(products, port=port, host=host)
     try:
         address = explorer.access.address

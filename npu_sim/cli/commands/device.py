@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from npu_sim.cli.lazy import device_kit, failures, files, questions, show
 from npu_sim.cli.options import BOTH_MODES, WRITES, Option, Options, command
 from npu_sim.cli.output import (
     REFUSED,
@@ -24,10 +25,6 @@ from npu_sim.cli.output import (
 )
 from npu_sim.language import Text
 from npu_sim.status import UsageError, shown
-
-if TYPE_CHECKING:
-    from npu_sim.questions.measured_profile import MeasuredProfile
-
 
 ProfileFile = Annotated[
     Path,
@@ -90,41 +87,37 @@ def profile_command(file: ProfileFile, options: Options) -> None:
     if options.against is not None:
         _compare(file, options.against, options)
         return
-    from npu_sim.files.writing import write_text
-    from npu_sim.show.profiles import (
-        is_chosen,
-        measured_profile_view,
-        measured_report,
-        measured_trace,
-    )
 
     answer = options.answer(file)
     _require_kernel((launch.kernel for launch in answer.launches), options.kernel)
     if options.report is not None:
         write_report(
-            options.report, measured_report(answer, reproducing_command(_device_of(answer)))
+            options.report,
+            show.profiles.measured_report(answer, reproducing_command(_device_of(answer))),
         )
     if options.trace is not None:
-        write_text(
+        files.writing.write_text(
             options.trace,
-            json.dumps(measured_trace(answer), ensure_ascii=False, separators=(",", ":")),
+            json.dumps(
+                show.profiles.measured_trace(answer), ensure_ascii=False, separators=(",", ":")
+            ),
         )
     if options.csv:
         print_csv(
-            group for group in answer.group_facts() if is_chosen(group["kernel"], options.kernel)
+            group
+            for group in answer.group_facts()
+            if show.profiles.is_chosen(group["kernel"], options.kernel)
         )
     elif options.json:
         print_json("profile", answer.as_dict())
     else:
-        print_text(measured_profile_view(answer, options.details, options.kernel))
+        print_text(show.profiles.measured_profile_view(answer, options.details, options.kernel))
 
 
 def _require_kernel(kernels: Iterable[str], pattern: str) -> None:
     """Raise UsageError if ``--kernel`` selects no kernel."""
-    from npu_sim.show.profiles import is_chosen
-
     names = sorted(set(kernels))
-    if not any(is_chosen(name, pattern) for name in names):
+    if not any(show.profiles.is_chosen(name, pattern) for name in names):
         raise UsageError(
             "kernel",
             Text("kernel = {pattern}: no kernel has such a name", pattern=pattern),
@@ -135,12 +128,14 @@ def _require_kernel(kernels: Iterable[str], pattern: str) -> None:
 def _compare(file: Path, against: Path, options: Options) -> None:
     """Compare two profiles, kernel by kernel."""
     _refuse(options, ("report", "trace", "details"), "--against")
-    from npu_sim.questions.measured_profile import compare_profiles
-    from npu_sim.show.profiles import is_chosen
 
-    answer = compare_profiles(file, against)
+    answer = questions.measured_profile.compare_profiles(file, against)
     _require_kernel((change.kernel for change in answer.kernels), options.kernel)
-    kernels = (change for change in answer.kernels if is_chosen(change.kernel, options.kernel))
+    kernels = (
+        change
+        for change in answer.kernels
+        if show.profiles.is_chosen(change.kernel, options.kernel)
+    )
     answer = replace(answer, kernels=tuple(kernels))
     print_answer(
         "profile_comparison", answer, as_json=options.json, csv="kernels" if options.csv else ""
@@ -158,7 +153,7 @@ def _refuse(options: Options, names: Iterable[str], mode: str) -> None:
             )
 
 
-def _device_of(answer: "MeasuredProfile") -> dict[tuple[str, ...], str]:
+def _device_of(answer: "questions.measured_profile.MeasuredProfile") -> dict[tuple[str, ...], str]:
     """Return the device and release that a profile was read for, as options."""
     if answer.device is None:
         return {("--release",): answer.release}
@@ -168,14 +163,10 @@ def _device_of(answer: "MeasuredProfile") -> dict[tuple[str, ...], str]:
 
 def _calibrate(file: Path, options: Options) -> None:
     _refuse(options, ("report", "trace", "kernel", "against"), "--calibrate")
-    from npu_sim.questions.calibrate import calibrate
-    from npu_sim.show.profiles import calibration_yaml
 
-    answer = calibrate(file, **options.call)
+    answer = questions.calibrate.calibrate(file, **options.call)
     if options.out is not None:
-        from npu_sim.files.writing import write_text
-
-        write_text(options.out, calibration_yaml(answer.calibration))
+        files.writing.write_text(options.out, show.profiles.calibration_yaml(answer.calibration))
     print_answer("calibration", answer, as_json=options.json)
 
 
@@ -209,10 +200,8 @@ def diagnose_command(file: File, options: Options) -> None:
     """Read an error text or a log: code and stage in words, the operator where the text proves
     it, the argument, and of a device exception (plog or exception dump) the tiling fields.
     """
-    from npu_sim.failures.reader import decoded
-
     operator, inputs = _call(options.call_line)
-    text = decoded(sys.stdin.buffer) if file == "-" else _text_or_path(file)
+    text = failures.reader.decoded(sys.stdin.buffer) if file == "-" else _text_or_path(file)
     diagnosis = options.answer(text, operator=operator, **inputs)
     print_answer("diagnosis", diagnosis, as_json=options.json)
     if diagnosis.refusal is not None:
@@ -300,9 +289,10 @@ def kit_command(calls: Calls = None, *, options: Options) -> None:
         return
     if calls is not None:
         raise UsageError("calls", "CALLS and --check exclude each other", "leave one of them out")
-    from npu_sim.device_kit.check import check_kit
 
-    answer = with_progress(lambda report: check_kit(options.check, progress=report))
+    answer = with_progress(
+        lambda report: device_kit.check.check_kit(options.check, progress=report)
+    )
     show_answer("kit_check", answer, options, reproducing_command({}))
     if answer.contradicted:
         sys.exit(CONTRADICTED)

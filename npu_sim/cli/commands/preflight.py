@@ -9,10 +9,11 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
+from npu_sim.cli.lazy import cores, questions, releases, show
 from npu_sim.cli.operators import named_values
 from npu_sim.cli.options import WRITES, Option, Options, chosen_release, command
 from npu_sim.cli.output import (
@@ -24,9 +25,6 @@ from npu_sim.cli.output import (
 )
 from npu_sim.language import Text, Verbatim, say, using_arguments
 from npu_sim.status import UsageError
-
-if TYPE_CHECKING:
-    from npu_sim.questions.preflight import Matrix
 
 NOT_ACCEPTED = 1
 """Exit code if at least one call is not accepted, or a line is invalid."""
@@ -52,28 +50,29 @@ Config = Annotated[
     ),
 ]
 
-_PREFLIGHT = (
-    'A line: {"op": "embedding_dense_backward", "product": "atlas_a2", "inputs": {"grad": '
-    '"4096x512:bf16", "indices": "4096:int32", '
-    '"num_weights": 32000}, "deterministic": true, "expect": {"block_dim": 48}}. Other keys: soc '
-    "(instead of product), release, limits, name, count. op may also be the name of a vendor's "
-    "kernel, with the kernel's inputs. Exit code 0: every "
-    "call is accepted, or matches its expect; 1: at least one call is not accepted, a line is "
-    "invalid, or npu_sim models no call of a target; 64: the file cannot be read, or no line of it "
-    "is a call. In a GitHub workflow, "
-    "problems are marked at their lines."
-)
-_MODEL = (
-    "The installed transformers build the model on PyTorch's meta device; its forward and backward "
-    "pass are recorded. Nothing is downloaded or computed. Exit code 1: at least one call is "
-    "refused."
-)
-_RECORD = (
-    "No device and no torch_npu are needed: the names of torch_npu that this package "
-    "knows can be imported while the script runs. Options stand before the script. The exit code "
-    "is the script's; when it fails, no file is written."
-)
-EPILOGS = {"preflight": _PREFLIGHT, "model": _MODEL, "record": _RECORD}
+EPILOGS = {
+    "preflight": (
+        'A line: {"op": "embedding_dense_backward", "product": "atlas_a2", "inputs": {"grad": '
+        '"4096x512:bf16", "indices": "4096:int32", '
+        '"num_weights": 32000}, "deterministic": true, "expect": {"block_dim": 48}}. Other keys: '
+        "soc (instead of product), release, limits, name, count. op may also be the name of a "
+        "vendor's kernel, with the kernel's inputs. Exit code 0: every "
+        "call is accepted, or matches its expect; 1: at least one call is not accepted, a line is "
+        "invalid, or npu_sim models no call of a target; 64: the file cannot be read, or no line "
+        "of it is a call. In a GitHub workflow, "
+        "problems are marked at their lines."
+    ),
+    "model": (
+        "The installed transformers build the model on PyTorch's meta device; its forward and "
+        "backward pass are recorded. Nothing is downloaded or computed. Exit code 1: at least one "
+        "call is refused."
+    ),
+    "record": (
+        "No device and no torch_npu are needed: the names of torch_npu that this package "
+        "knows can be imported while the script runs. Options stand before the script. The exit "
+        "code is the script's; when it fails, no file is written."
+    ),
+}
 
 
 @command(
@@ -107,68 +106,61 @@ def preflight_command(calls: Calls, options: Options) -> None:
         timed=options.timeline,
         whole=options.out is not None,
     )
-    from npu_sim.show.preflight import in_a_line
 
-    with using_arguments(in_a_line):
+    with using_arguments(show.preflight.in_a_line):
         _write(matrix, calls, options)
         _print(matrix, calls, options)
     if matrix.faults():
         sys.exit(NOT_ACCEPTED)
 
 
-def _write(matrix: "Matrix", calls: Path, options: Options) -> None:
+def _write(matrix: "questions.preflight.Matrix", calls: Path, options: Options) -> None:
     """Write the files given in the options, and the step summary of a GitHub workflow."""
-    from npu_sim.questions.preflight import write_baseline
-    from npu_sim.show.preflight_files import markdown, write_junit, write_results, write_sarif
-
     if options.write_baseline is not None:
         matrix.accept_all()
-        write_baseline(options.write_baseline, matrix.baseline)
+        questions.preflight.write_baseline(options.write_baseline, matrix.baseline)
     if options.sarif is not None:
-        write_sarif(options.sarif, matrix, str(calls))
+        show.preflight_files.write_sarif(options.sarif, matrix, str(calls))
     if options.out is not None:
-        write_results(options.out, matrix)
+        show.preflight_files.write_results(options.out, matrix)
     if options.junit is not None:
-        write_junit(options.junit, matrix, str(calls))
+        show.preflight_files.write_junit(options.junit, matrix, str(calls))
     _write_report(matrix, calls.name, options)
     step_summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if step_summary:
         # Appended, because all commands of a step write to this file.
         path = Path(step_summary)
         with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(markdown(matrix))
+            file.write(show.preflight_files.markdown(matrix))
 
 
-def _print(matrix: "Matrix", calls: Path, options: Options) -> None:
+def _print(matrix: "questions.preflight.Matrix", calls: Path, options: Options) -> None:
     if options.json:
         print_json("preflight", {"file": str(calls), **matrix.as_dict()})
         return
-    from npu_sim.show.preflight import matrix_view, times_parts
-    from npu_sim.show.preflight_files import annotations, error_lines
 
     if options.lines:
-        for line in error_lines(matrix, str(calls), str(options.baseline)):
+        for line in show.preflight_files.error_lines(matrix, str(calls), str(options.baseline)):
             print(line)
         return
-    print_text(matrix_view(matrix), *times_parts(matrix))
+    print_text(show.preflight.matrix_view(matrix), *show.preflight.times_parts(matrix))
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        for line in annotations(matrix, str(calls)):
+        for line in show.preflight_files.annotations(matrix, str(calls)):
             print(line)
 
 
-def _write_report(matrix: "Matrix", name: str, options: Options) -> None:
+def _write_report(matrix: "questions.preflight.Matrix", name: str, options: Options) -> None:
     """Write the report of a preflight if a path is given; ``name`` is that of the calls."""
     if options.report is None:
         return
-    from npu_sim.cores import DEFAULT_PRODUCT
-    from npu_sim.releases import default_release
-    from npu_sim.show.preflight import preflight_report
 
     device: dict[tuple[str, ...], object] = {
-        ("--products", "--product", "--socs", "--soc"): DEFAULT_PRODUCT,
-        ("--release",): default_release(),
+        ("--products", "--product", "--socs", "--soc"): cores.DEFAULT_PRODUCT,
+        ("--release",): releases.default_release(),
     }
-    write_report(options.report, preflight_report(matrix, name, reproducing_command(device)))
+    write_report(
+        options.report, show.preflight.preflight_report(matrix, name, reproducing_command(device))
+    )
 
 
 @command(
@@ -194,9 +186,7 @@ def model_command(config: Config, options: Options) -> None:
     if options.json:
         print_json("preflight", {"file": config, **matrix.as_dict()})
     else:
-        from npu_sim.show.preflight import call_times_view
-
-        print_text(call_times_view(matrix))
+        print_text(show.preflight.call_times_view(matrix))
     if matrix.faults():
         sys.exit(NOT_ACCEPTED)
 
@@ -239,7 +229,6 @@ def record_command(options: Options, script: Script, arguments: ScriptArguments 
         from npu_sim.torch import record
     except ImportError as error:
         raise UsageError("record", str(error)) from None
-    from npu_sim.show.preflight import recording_view
 
     own_options = ("--out", "--overwrite", "--json")
     passed_on = [name for name in arguments or () if name.partition("=")[0] in own_options]
@@ -257,7 +246,7 @@ def record_command(options: Options, script: Script, arguments: ScriptArguments 
             if options.json:
                 print_json("calls", recording.as_dict())
             else:
-                print_text(recording_view(recording.as_dict(), str(out)))
+                print_text(show.preflight.recording_view(recording.as_dict(), str(out)))
             if passed_on:
                 text = "{options} belong to the script; options of npu-sim stand before it"
                 print_text(say(text, options=" ".join(passed_on)), error=True)

@@ -1,17 +1,15 @@
 """``npu-sim study`` on a user's own data, and ``npu-sim caveats``."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from npu_sim.cli.lazy import files, kernels, operators, show, studies
 from npu_sim.cli.operators import Action, NpuSimGroup, add_action, typed_arrays
 from npu_sim.cli.options import Option, Options, command
 from npu_sim.cli.output import command_on, print_json, print_text, show_answer, write_report
 from npu_sim.language import Text, Verbatim, joined, say
 from npu_sim.status import UsageError
-
-if TYPE_CHECKING:
-    from npu_sim.operators.shared.study import Experiment
 
 study_app = typer.Typer(cls=NpuSimGroup, no_args_is_help=True)
 
@@ -33,14 +31,9 @@ def determinism_command(operator: str, arguments: dict[str, Any], options: Optio
     study = _study(options, operator, arguments)
     variable_rows = [output.rows for output in study.outputs]
     if options.rows_out is not None:
-        from npu_sim.files.writing import write_text
-        from npu_sim.show.studies import rows_csv
-
-        write_text(options.rows_out, rows_csv(variable_rows))
+        files.writing.write_text(options.rows_out, show.studies.rows_csv(variable_rows))
     if options.rows and not options.json:
-        from npu_sim.show.studies import rows_view
-
-        print_text(rows_view(variable_rows))
+        print_text(show.studies.rows_view(variable_rows))
 
 
 @command(
@@ -78,33 +71,30 @@ def certificate_command(operator: str, arguments: dict[str, Any], options: Optio
     """Print the exact summation tree of every class of output elements, recovered from the kernel
     as well.
     """
-    from npu_sim.show.layout import Paragraph, lines_table
-    from npu_sim.show.studies import certificate_lines, study_report
-
     call = _call(operator, arguments, options)
     order = {"core_order": options.core_order, "seed": options.seed}
     certificates = options.answer(operator, **call, **order)
-    found, lines = len(certificates), list(certificate_lines(certificates))
+    found, lines = len(certificates), list(show.studies.certificate_lines(certificates))
     headline = say("{operator}: {found} classes of elements", operator=operator, found=found)
     data = {"certificates": [certificate.as_dict() for certificate in certificates]}
     if options.report is not None:
         write_report(
             options.report,
-            study_report(headline, lines, data, command_on(call["product"], **order)),
+            show.studies.study_report(headline, lines, data, command_on(call["product"], **order)),
         )
     if options.json:
         print_json("study", {"operator": operator, **data})
     else:
-        print_text(Paragraph(headline, "bold green"), "", lines_table(lines))
+        print_text(
+            show.layout.Paragraph(headline, "bold green"), "", show.layout.lines_table(lines)
+        )
 
 
 def _precision_notes(operator: str) -> str:
     """Return the references of a precision study and the meaning of its verdicts."""
-    from npu_sim.show.studies import precision_meanings
-
     return "\n\n".join(
         say("{name}: {meaning}", name=name, meaning=meaning)
-        for _, name, meaning in precision_meanings()
+        for _, name, meaning in show.studies.precision_meanings()
     )
 
 
@@ -119,10 +109,8 @@ for _action in (
 
 def _call(operator: str, arguments: dict[str, Any], options: Options) -> dict[str, Any]:
     """Return the keywords of a study: arrays from files, or generated where shapes were typed."""
-    from npu_sim.kernels.engine.compile import limit_threads
-
     profile = options.profile()
-    limit_threads(options.threads)
+    kernels.engine.compile.limit_threads(options.threads)
     return {**typed_arrays(operator, arguments, profile, seed=options.seed), "product": profile}
 
 
@@ -135,19 +123,21 @@ Name = Annotated[
 @command("", "json")
 def caveats_command(options: Options, name: Name = None) -> None:
     """List the documented caveats, or run one and print what it shows."""
-    from npu_sim.studies.caveats import CAVEATS, find_caveat
-
     if name is None:
         if options.json:
-            print_json("caveats", {"caveats": [_data(caveat) for caveat in CAVEATS]})
+            print_json(
+                "caveats", {"caveats": [_data(caveat) for caveat in studies.caveats.CAVEATS]}
+            )
             return
-        from npu_sim.show.layout import lines_table
 
         print_text(
-            lines_table((Verbatim(caveat.name), caveat.title, caveat.source) for caveat in CAVEATS)
+            show.layout.lines_table(
+                (Verbatim(caveat.name), caveat.title, caveat.source)
+                for caveat in studies.caveats.CAVEATS
+            )
         )
         return
-    caveat = find_caveat(name)
+    caveat = studies.caveats.find_caveat(name)
     if caveat is None:
         _print_statements(name, options.json)
         return
@@ -160,9 +150,7 @@ def caveats_command(options: Options, name: Name = None) -> None:
 
 def _print_statements(code: str, as_json: bool) -> None:
     """Print how plans and runs state a caveat that no experiment shows."""
-    from npu_sim.studies.caveats import statements_of
-
-    found = statements_of(code)
+    found = studies.caveats.statements_of(code)
     if as_json:
         print_json("caveat", {"codes": [code], "statements": [item._asdict() for item in found]})
         return
@@ -178,5 +166,5 @@ def _print_statements(code: str, as_json: bool) -> None:
     )
 
 
-def _data(caveat: "Experiment") -> dict[str, Any]:
+def _data(caveat: "operators.shared.study.Experiment") -> dict[str, Any]:
     return {name: getattr(caveat, name) for name in ("name", "title", "source", "codes")}

@@ -4,8 +4,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from npu_sim.cli.lazy import cores, framework, releases, show, sweeps
 from npu_sim.cli.operators import named_values
 from npu_sim.cli.options import Option, Options, command
 from npu_sim.cli.output import (
@@ -17,10 +18,8 @@ from npu_sim.cli.output import (
     write_report,
 )
 from npu_sim.language import Text, Verbatim, bytes_text, joined, say
+from npu_sim.registry import load_operator
 from npu_sim.status import UsageError
-
-if TYPE_CHECKING:
-    from npu_sim.sweeps.records import SweepSummary
 
 DIFFERENT = 1
 """Exit code if --check found differences."""
@@ -28,14 +27,11 @@ DIFFERENT = 1
 
 def epilog(operator: str) -> str:
     """Return what can vary, and an example that works."""
-    from npu_sim.framework.axes import Number, Word
-    from npu_sim.registry import load_operator
-
     declared = load_operator(operator)
     words = {
-        axis: axis.words if isinstance(axis, Word) else ("true", "false")
+        axis: axis.words if isinstance(axis, framework.axes.Word) else ("true", "false")
         for axis in declared.all_axes
-        if not isinstance(axis, Number)
+        if not isinstance(axis, framework.axes.Number)
     }
     names = (
         say(
@@ -45,7 +41,9 @@ def epilog(operator: str) -> str:
         )
         for axis in declared.all_axes
     )
-    numbers = [axis.name for axis in declared.axes if isinstance(axis, Number) and axis.unit]
+    numbers = [
+        axis.name for axis in declared.axes if isinstance(axis, framework.axes.Number) and axis.unit
+    ]
     sizes = (f"{numbers[-1]}=1..100000", *(f"{name}=128,512,1024" for name in numbers[-2:-1]))
     example = say(
         "npu-sim sweep {operator} {grids} --grid product=all --out plans",
@@ -88,8 +86,6 @@ def epilog(operator: str) -> str:
 )
 def sweep_command(operator: str, options: Options) -> None:
     """Plan a grid or a random sample of calls: millions of shapes, dtypes, products and modes."""
-    from npu_sim.sweeps.records import SweepSummary
-
     if str(options.out) == "-":
         raise UsageError(
             "out",
@@ -105,7 +101,7 @@ def sweep_command(operator: str, options: Options) -> None:
             options, report, operator, options.call | {"columns": chosen, "grid": grid}
         )
     )
-    assert isinstance(summary, SweepSummary)
+    assert isinstance(summary, sweeps.records.SweepSummary)
     seconds = time.perf_counter() - started
     drawn = {} if options.report is None else _write_report(options, summary)
     if options.json:
@@ -156,11 +152,8 @@ def _swept(
 
 def _reproducing_command(seed: int, grid: list[str]) -> str:
     """Return the command that repeats the sweep, with product and release written out."""
-    from npu_sim.cores import DEFAULT_PRODUCT
-    from npu_sim.releases import default_release
-
     named = {text.partition("=")[0].strip() for text in grid}
-    product, release = f"product={DEFAULT_PRODUCT}", f"release={default_release()}"
+    product, release = (f"product={cores.DEFAULT_PRODUCT}", f"release={releases.default_release()}")
     more = [
         *(["--grid", product] if not named & {"product", "soc"} else []),
         *(["--grid", release] if "release" not in named else []),
@@ -168,15 +161,14 @@ def _reproducing_command(seed: int, grid: list[str]) -> str:
     return reproducing_command({("--seed",): seed}, more)
 
 
-def _write_report(options: Options, summary: "SweepSummary") -> dict[str, Any]:
+def _write_report(options: Options, summary: "sweeps.records.SweepSummary") -> dict[str, Any]:
     """Write the report of a sweep; return the data of its pictures."""
-    from npu_sim.show.sweeps import sweep_curves, sweep_report
-    from npu_sim.sweeps.maps import sweep_map
-
-    area, curves = sweep_map(summary.space), sweep_curves(summary.space)
+    area, curves = (sweeps.maps.sweep_map(summary.space), show.sweeps.sweep_curves(summary.space))
     write_report(
         options.report,
-        sweep_report(summary, area, curves, _reproducing_command(options.seed, options.grid)),
+        show.sweeps.sweep_report(
+            summary, area, curves, _reproducing_command(options.seed, options.grid)
+        ),
     )
     return {"map": area, "curves": curves}
 
@@ -191,10 +183,12 @@ def _rate_text(rate: float) -> str:
 
 
 def _print_summary(
-    summary: "SweepSummary", seconds: float, out: Path | None, check: int, different: list[Any]
+    summary: "sweeps.records.SweepSummary",
+    seconds: float,
+    out: Path | None,
+    check: int,
+    different: list[Any],
 ) -> None:
-    from npu_sim.show.layout import lines_table
-    from npu_sim.sweeps.records import SHOWN_VALUES
 
     data = summary.as_dict()
     pace = say(
@@ -217,22 +211,21 @@ def _print_summary(
                 say("row {row}: {field}", difference),
                 say("swept {swept}, planned {planned}", difference),
             )
-            for difference in different[:SHOWN_VALUES]
+            for difference in different[: sweeps.records.SHOWN_VALUES]
         ),
         *([("written", str(out), "")] if out is not None else []),
     ]
-    print_text(lines_table(lines))
+    print_text(show.layout.lines_table(lines))
 
 
 def _counts_text(counts: dict[str, int]) -> str:
     """Return the most frequent values with their numbers of calls."""
-    from npu_sim.sweeps.records import SHOWN_VALUES
-
     most = sorted(counts.items(), key=lambda item: -item[1])
     shown = (
-        Text("{value}: {count}", value=value, count=count) for value, count in most[:SHOWN_VALUES]
+        Text("{value}: {count}", value=value, count=count)
+        for value, count in most[: sweeps.records.SHOWN_VALUES]
     )
-    hidden = len(most) - SHOWN_VALUES
+    hidden = len(most) - sweeps.records.SHOWN_VALUES
     more = say(" and {shown} more", shown=hidden) if hidden > 0 else ""
     return joined(shown, ", ") + more
 
