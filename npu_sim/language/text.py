@@ -62,6 +62,8 @@ PUNCTUATION = ("; ", ", ", ": ")
 _DIGITS = "0123456789., "
 """Characters of numbers and lists of them, which need no translation."""
 _FIELD = re.compile(r"\{\w+[^{}]*\}")
+_BRACKETED = re.compile(r"\{(\w+)\} \(\{(\w+)\}\)")
+_CHINESE = re.compile("[\u4e00-\u9fff]")
 _KEPT = (str, int, float)
 """Types of fields that a Text stores unchanged; others are converted to str."""
 GROUPED = 10_000_000
@@ -269,6 +271,14 @@ def _filled(template: str, fields: Mapping[str, Any], lookup: Any) -> str | None
     for name, value in fields.items():
         if f"{{{name}!s}}" in template:
             shown[name] = str(value)
+
+    def full_width(match: re.Match[str]) -> str:
+        before, inside = (str(shown[name]) for name in match.groups())
+        is_chinese = _CHINESE.match(before[-1:]) and _CHINESE.match(inside)
+        return match[0].replace(" (", "（").replace(")", "）") if is_chinese else match[0]
+
+    if lookup is not str:
+        template = _BRACKETED.sub(full_width, template)
     return template.format_map(_shown(shown))
 
 
