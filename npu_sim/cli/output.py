@@ -233,16 +233,14 @@ def write_files(
     plan = outcome if isinstance(outcome, Plan) else outcome.plan
     shown: dict[str, Any] = {}
     if options.report is not None:
-        from npu_sim.operators.timelines import work_over_time
         from npu_sim.show.pictures import order_strips
         from npu_sim.show.plans import plan_report, result_report
 
-        work = work_over_time(plan)
         if isinstance(outcome, Plan):
-            write_report(options.report, plan_report(plan, command, work))
+            write_report(options.report, plan_report(plan, command))
         else:
             shown["order_strips"] = order_strips(outcome)
-            write_report(options.report, result_report(outcome, command, rows, work))
+            write_report(options.report, result_report(outcome, command, rows))
     write_figure(options.figure, outcome)
     if options.trace is not None:
         from npu_sim.operators.timelines import timed_plan, timeline

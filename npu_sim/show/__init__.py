@@ -37,10 +37,10 @@ VIEWS = {
 }
 """Functions of this package that return the text of an answer as a rich renderable, by its type."""
 DOCUMENTS = {
-    "framework.execution:Prepared": "plans:prepared_document",
-    "framework.execution:Result": "plans:result_document",
-    "plans.model:Plan": "plans:plan_document",
-    "timelines.model:Timeline": "plans:timeline_document",
+    "framework.execution:Prepared": "plans:prepared_report",
+    "framework.execution:Result": "plans:result_report",
+    "plans.model:Plan": "plans:plan_report",
+    "timelines.model:Timeline": "plans:single_timeline_report",
     "questions.compare:Comparison": "comparisons:diff_report",
     "questions.limits:LimitTable": "comparisons:limits_report",
     "questions.measured_profile:MeasuredProfile": "profiles:measured_report",
