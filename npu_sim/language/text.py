@@ -95,14 +95,6 @@ class _Count(int):
         return int.__format__(self, spec) if spec else count_text(self)
 
 
-def _shown(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields of a template with large integers made readable."""
-    return {
-        name: _Count(value) if type(value) is int and not -GROUPED < value < GROUPED else value
-        for name, value in fields.items()
-    }
-
-
 class Verbatim(str):
     """Text that is the same in every language: a command, a name, or a rendered sentence."""
 
@@ -279,7 +271,11 @@ def _filled(template: str, fields: Mapping[str, Any], lookup: Any) -> str | None
 
     if lookup is not str:
         template = _BRACKETED.sub(full_width, template)
-    return template.format_map(_shown(shown))
+    readable = {
+        name: _Count(value) if type(value) is int and not -GROUPED < value < GROUPED else value
+        for name, value in shown.items()
+    }
+    return template.format_map(readable)
 
 
 def _rendered(value: Any, lookup: Callable[[str], str | None]) -> Any:
@@ -384,7 +380,7 @@ def short_bytes_text(size: int) -> str:
 
 def time_text(microseconds: float) -> str:
     """Return a time with three significant digits: ``4.14 ns``, ``94.9 us``, ``1.23 ms``."""
-    value, unit = _rounded(microseconds), "us"
+    value, unit = float(f"{microseconds:.3g}"), "us"
     if 0 < value < 0.1:
         value, unit = 1000 * value, "ns"
     elif value >= 1e6:
@@ -392,11 +388,6 @@ def time_text(microseconds: float) -> str:
     elif value >= 1000:
         value, unit = value / 1000, "ms"
     return f"{_three_digits(value)} {unit}"
-
-
-def _rounded(value: float) -> float:
-    """Return a number rounded to three significant digits."""
-    return float(f"{value:.3g}")
 
 
 def _three_digits(value: float) -> str:

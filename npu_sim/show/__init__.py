@@ -88,12 +88,10 @@ def html_of(answer: Any) -> str | None:
     from npu_sim.show.layout import view_report
 
     document = document_of(answer)
-    if document is None:
-        view = view_of(answer)
-        if view is None:
-            return None
+    view = view_of(answer) if document is None else None
+    if view is not None:
         document = view_report(view)
-    return embedded(document)
+    return None if document is None else embedded(document)
 
 
 def document_of(answer: Any, call: str = "") -> Any:

@@ -307,50 +307,6 @@ def timeline_report(
     """
     sentence = lowest_text([timeline for _, timeline in timelines])
     coverages = coverage_lines(timeline.coverage for _, timeline in timelines)
-    bounds = Table(
-        (
-            *("call", "SoC", "clock MHz", "lower bound", "kernel", "limited by"),
-            *("busy share of the kernel", "imbalance"),
-            *("kernel reads, bytes", "kernel writes, bytes"),
-        ),
-        [
-            (
-                name,
-                timeline.soc,
-                timeline.clock_mhz,
-                bound_cell(timeline.bound_us, timeline.coverage),
-                time_text(timeline.kernel_us),
-                timeline.binding_pipe,
-                busy_text(timeline),
-                timeline.imbalance,
-                timeline.read_bytes,
-                timeline.written_bytes,
-            )
-            for name, timeline in timelines
-        ],
-    )
-    launches = Table(
-        (
-            *("call", "SoC", "kernel", "at least", "estimate", "share", "limited by"),
-            *("bytes read", "bytes written", "evidence"),
-        ),
-        [
-            (
-                name,
-                timeline.soc,
-                launch.kernel,
-                time_text(launch.us),
-                _estimate_cell(launch),
-                percent_text(launch.share),
-                launch.binds,
-                launch.read_bytes,
-                launch.written_bytes,
-                launch.evidence.value,
-            )
-            for name, timeline in timelines
-            for launch in timeline.launches
-        ],
-    )
     changes = Table(
         ("call", "SoC", "change", "at least", "saved", "without"),
         [
@@ -380,14 +336,67 @@ def timeline_report(
         time_section(work, say("Work over time: {name}, {soc}", timeline, name=name))
         for (name, timeline), work in zip(timelines, works, strict=False)
     )
-    tables = launches, *(table for table in (changes, prices) if table.rows)
+    tables = (_launches_table(timelines), *(table for table in (changes, prices) if table.rows))
     sections = (
-        Section("Lower bounds", (bounds, Paragraph(NOT_MEASURED), *map(Paragraph, coverages))),
+        Section(
+            "Lower bounds",
+            (_bounds_table(timelines), Paragraph(NOT_MEASURED), *map(Paragraph, coverages)),
+        ),
         *drawn,
         Section("Launches, one after the other", tables),
         Section("Not in the bound", (lines_table(cautions),)),
     )
     return Document(sentence, sentence, sections, call)
+
+
+def _bounds_table(timelines: Sequence[tuple[str, Timeline]]) -> Table:
+    return Table(
+        (
+            *("call", "SoC", "clock MHz", "lower bound", "kernel", "limited by"),
+            *("busy share of the kernel", "imbalance"),
+            *("kernel reads, bytes", "kernel writes, bytes"),
+        ),
+        [
+            (
+                name,
+                timeline.soc,
+                timeline.clock_mhz,
+                bound_cell(timeline.bound_us, timeline.coverage),
+                time_text(timeline.kernel_us),
+                timeline.binding_pipe,
+                busy_text(timeline),
+                timeline.imbalance,
+                timeline.read_bytes,
+                timeline.written_bytes,
+            )
+            for name, timeline in timelines
+        ],
+    )
+
+
+def _launches_table(timelines: Sequence[tuple[str, Timeline]]) -> Table:
+    return Table(
+        (
+            *("call", "SoC", "kernel", "at least", "estimate", "share", "limited by"),
+            *("bytes read", "bytes written", "evidence"),
+        ),
+        [
+            (
+                name,
+                timeline.soc,
+                launch.kernel,
+                time_text(launch.us),
+                _estimate_cell(launch),
+                percent_text(launch.share),
+                launch.binds,
+                launch.read_bytes,
+                launch.written_bytes,
+                launch.evidence.value,
+            )
+            for name, timeline in timelines
+            for launch in timeline.launches
+        ],
+    )
 
 
 def _estimate_cell(launch: LaunchTime) -> str:

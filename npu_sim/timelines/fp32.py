@@ -1,7 +1,8 @@
 """Vector instructions on fp32 numbers by name, ``times`` times each, for the programs of operators.
 
-Kinds are those of the published rates (:mod:`npu_sim.timelines.schedule`). Each function takes the
-number of elements, and ``times``.
+Kinds are those of the published rates (:mod:`npu_sim.timelines.schedule`). Instructions take the
+number of elements, and ``times``: ``fp32.combine(64, 3)`` is three additions of 64 elements. Casts
+also take the size of the elements that they convert: fp32 elements need none.
 """
 
 from functools import partial
@@ -9,6 +10,7 @@ from functools import partial
 from npu_sim.timelines.program import Instruction, Work
 
 BYTES = 4
+"""Bytes of an fp32 element."""
 
 combine = partial(Instruction, "add_sub_mul_max_min", "float32")
 """Addition, subtraction, multiplication, maximum or minimum of two vectors."""
@@ -25,7 +27,10 @@ copy = partial(Instruction, "copy", "float32")
 
 
 def widen(elements: int, element_bytes: int = 2, times: int = 1) -> tuple[Work, ...]:
-    """Return the cast of 16-bit elements to fp32; nothing for fp32 elements."""
+    """Return the cast of 16-bit elements to fp32, ``times`` times; nothing for fp32 elements.
+
+    ``elements`` is their number, ``element_bytes`` the size of each.
+    """
     return (
         ()
         if element_bytes == BYTES

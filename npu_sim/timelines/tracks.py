@@ -27,6 +27,7 @@ from npu_sim.timelines.program import (
     Phase,
     Program,
     Tile,
+    View,
     tiles,
     weighted_tiles,
     weighted_work,
@@ -137,17 +138,7 @@ def tracks(timed: TimedPlan, max_events: int = EVENTS_OF_A_PIPE) -> dict[str, An
         nodes = phase.phase.cores.get(slowest.core, ()) if slowest else ()
         for piece in phase.scheduler.pieces(nodes, max_events):
             for event in _pipe_events(piece, phase, bound.clock_mhz):
-                events[event.pipe].append(
-                    {
-                        "name": piece.name,
-                        "phase": phase.phase.name,
-                        "tiles": piece.tiles,
-                        "bytes": event.bytes,
-                        "elements": event.elements,
-                        "start_us": round(event.start_us, FEMTOSECONDS),
-                        "us": round(event.busy_us, FEMTOSECONDS),
-                    }
-                )
+                events[event.pipe].append(_drawn(event, piece, phase))
     return {
         "title": bound.title,
         "soc": bound.soc,
@@ -173,6 +164,18 @@ def tracks(timed: TimedPlan, max_events: int = EVENTS_OF_A_PIPE) -> dict[str, An
             }
             for pipe, pipe_events in events.items()
         ],
+    }
+
+
+def _drawn(event: PipeEvent, piece: Piece, placed: PlacedPhase) -> dict[str, Any]:
+    return {
+        "name": piece.name,
+        "phase": placed.phase.name,
+        "tiles": piece.tiles,
+        "bytes": event.bytes,
+        "elements": event.elements,
+        "start_us": round(event.start_us, FEMTOSECONDS),
+        "us": round(event.busy_us, FEMTOSECONDS),
     }
 
 
@@ -345,16 +348,7 @@ def steps(plan: Plan, program: Program) -> dict[str, Any]:
             work.core: {name: list(ends) for name, ends in work.ranges.items()}
             for work in plan.cores
         },
-        "views": [
-            {
-                "name": view.name,
-                "rows": view.rows,
-                "columns": view.columns,
-                "by_row": list(view.by_row.items()),
-                "by_column": list(view.by_column.items()),
-            }
-            for view in program.views
-        ],
+        "views": [_view(view) for view in program.views],
         "memories": [
             {
                 **memory.model_dump(mode="json"),
@@ -394,6 +388,16 @@ def tensor_reads(program: Program) -> dict[str, int]:
                 for name, copy in zip(reads, single_copies, strict=True):
                     read[name] += len(cores) * times * copied_bytes(copy)
     return dict(read)
+
+
+def _view(view: View) -> dict[str, Any]:
+    return {
+        "name": view.name,
+        "rows": view.rows,
+        "columns": view.columns,
+        "by_row": list(view.by_row.items()),
+        "by_column": list(view.by_column.items()),
+    }
 
 
 @dataclass
