@@ -210,12 +210,11 @@ def write_files(
     plan = outcome if isinstance(outcome, plans.model.Plan) else outcome.plan
     shown: dict[str, Any] = {}
     if options.report is not None:
-        work = operators.timelines.work_over_time(plan)
         if isinstance(outcome, plans.model.Plan):
-            write_report(options.report, show.plans.plan_report(plan, command, work))
+            write_report(options.report, show.plans.plan_report(plan, command))
         else:
             shown["order_strips"] = show.pictures.order_strips(outcome)
-            write_report(options.report, show.plans.result_report(outcome, command, rows, work))
+            write_report(options.report, show.plans.result_report(outcome, command, rows))
     write_figure(options.figure, outcome)
     if options.trace is not None:
         timelines.tracks.write_trace(options.trace, [operators.timelines.timed_plan(plan, profile)])

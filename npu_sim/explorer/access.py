@@ -59,15 +59,13 @@ class Access:
             return "only for pages of this server"
         if not (self.opens_page(request) or self._is_token(request.cookies.get(self.cookie, ""))):
             return "open the address that npu-sim explore printed: it has a token"
+        if request.method == "POST" and not self._is_token(request.headers.get(TOKEN_HEADER, "")):
+            return "only for the page of this server: reload it"
         return ""
 
     def opens_page(self, request: Request) -> bool:
         """Return whether the token is in the address of a request."""
         return self._is_token(request.query_params.get("token", ""))
-
-    def is_own_page(self, request: Request) -> bool:
-        """Return whether a request carries the token in its header, as those of the page do."""
-        return self._is_token(request.headers.get(TOKEN_HEADER, ""))
 
     def _is_own_origin(self, request: Request) -> bool:
         host, origin = request.headers.get("Host", ""), request.headers.get("Origin")

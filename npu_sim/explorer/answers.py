@@ -3,7 +3,7 @@
 import json
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -90,7 +90,7 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
         "outcome": result.outcome,
         "headline": plan_headline(result),
         "lines": block_html(lines_table(plan_lines(result))),
-        "sections": _sections(result, SHOWN_AT_ONCE),
+        "sections": [*map(section_answer, plan_sections(result, SHOWN_AT_ONCE))],
         "milliseconds": 1000 * (time.perf_counter() - start),
         **common,
     }
@@ -111,14 +111,10 @@ def work_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
         "outcome": result.outcome,
         "bound": block_html(lines_table(timeline_lines(bound))),
         "changes": _changes(call, result),
-        "sections": _sections(result, SHOWN_AFTER),
+        "sections": [*map(section_answer, plan_sections(result, SHOWN_AFTER))],
         "time": translated_data(tracks(result, call.target.profile, bound)),
         "steps": translated_data(steps(result)) if result.block_dim else None,
     }
-
-
-def _sections(result: Plan, titles: Sequence[str]) -> list[dict[str, str]]:
-    return [section_answer(section) for section in plan_sections(result, titles)]
 
 
 def section_answer(section: Section) -> dict[str, str]:
@@ -143,14 +139,9 @@ def _changes(call: Call, result: Plan) -> list[dict[str, Any]]:
     """Return the nearest changes that select another path, each with that path."""
     fixed = fixed_call(load_operator(call.operator), call.arguments, call.target.deterministic)
     nearby = nearby_plans(result, fixed, call.target.profile, call.target.limits)
+    texts = ("decision", "path", "refusal", "effect")
     return [
-        {
-            **change.as_dict(),
-            "decision": translated(change.decision),
-            "path": translated(change.path),
-            "refusal": translated(change.refusal),
-            "effect": translated(change.effect),
-        }
+        {**change.as_dict(), **{name: translated(getattr(change, name)) for name in texts}}
         for change in nearby
     ]
 
@@ -172,8 +163,7 @@ def result_answer(result: Result) -> dict[str, Any]:
 def report_html(state: State, products: Mapping[str, Profile]) -> str:
     """Return the report of a plan."""
     call, result = _planned(state, products)
-    profile, command = call.target.profile, plan_command(result, call.product)
-    return render(plan_report(result, command, tracks(result, profile, timeline(result, profile))))
+    return render(plan_report(result, plan_command(result, call.product)))
 
 
 def trace_json(state: State, products: Mapping[str, Profile]) -> str:

@@ -150,21 +150,17 @@ Handler = Callable[[Explorer, State], Response]
 def application(explorer: Explorer) -> Starlette:
     """Return the web application of an explorer."""
 
-    def endpoint_of(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    def endpoint_of(
+        handler: Handler, read: Callable[[Request], Awaitable[State]]
+    ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            return await _respond(handler, explorer, _query(request))
+            return await _respond(handler, explorer, await read(request))
 
         return endpoint
 
-    async def run(request: Request) -> Response:
-        return await _respond(start_run, explorer, await _json_body(request))
-
-    async def cancel(request: Request) -> Response:
-        return await _respond(cancel_run, explorer, await _json_body(request))
-
     async def upload(request: Request) -> Response:
         length = _body_length(request, BYTES, DROPPED_BYTES)
-        state = _query(request)
+        state = await _query(request)
         with SpooledTemporaryFile(max_size=IN_MEMORY) as body:
             await _receive(request, body)
             body.seek(0)
@@ -176,9 +172,6 @@ def application(explorer: Explorer) -> Starlette:
         why = access.refusal(request)
         if why:
             response = refused(HTTPStatus.FORBIDDEN, why)
-        elif request.method == "POST" and not access.is_own_page(request):
-            why = "only for the page of this server: reload it"
-            response = refused(HTTPStatus.FORBIDDEN, why)
         elif request.scope["path"] == "/" and access.opens_page(request):
             # The token must not stay in the address bar, from which links are copied.
             response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
@@ -188,14 +181,20 @@ def application(explorer: Explorer) -> Starlette:
         response.headers.update(HEADERS)
         return response
 
-    gets = [Route(path, endpoint_of(handler)) for path, handler in GET_HANDLERS.items()]
-    files = [Route(path, endpoint_of(partial(file_of_page, path=path))) for path in FILES]
-    posts = [
-        Route(path, endpoint, methods=["POST"])
-        for path, endpoint in (("/api/run", run), ("/api/cancel", cancel), ("/api/file", upload))
-    ]
+    gets: dict[str, Handler] = {
+        **GET_HANDLERS,
+        **{path: partial(file_of_page, path=path) for path in FILES},
+    }
+    posts = {
+        "/api/run": endpoint_of(start_run, _json_body),
+        "/api/cancel": endpoint_of(cancel_run, _json_body),
+        "/api/file": upload,
+    }
     return Starlette(
-        routes=[*posts, *gets, *files],
+        routes=[
+            *(Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()),
+            *(Route(path, endpoint_of(handler, _query)) for path, handler in gets.items()),
+        ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
         exception_handlers={HTTPException: _on_http_error},
     )
@@ -204,7 +203,7 @@ def application(explorer: Explorer) -> Starlette:
 # Requests
 
 
-def _query(request: Request) -> dict[str, str]:
+async def _query(request: Request) -> dict[str, str]:
     """Return the fields of the address.
 
     Raises HTTPException if there are too many.

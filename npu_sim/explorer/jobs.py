@@ -19,8 +19,9 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from shutil import copyfileobj
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -36,10 +37,6 @@ from npu_sim.registry import load_operator
 from npu_sim.releases import default_release
 from npu_sim.status import NpuSimError, UsageError
 
-if TYPE_CHECKING:
-    from npu_sim.questions.preflight import Column
-
-
 PRODUCT, PROFILE, CALLS = "product", "profile", "calls"
 KINDS = {
     ".yaml": PRODUCT,
@@ -52,8 +49,6 @@ KINDS = {
 """Kind of a file by its suffix."""
 MOST_FILE_BYTES = {PRODUCT: CONFIG_BYTES, PROFILE: DROPPED_BYTES, CALLS: DROPPED_BYTES}
 MOST_FILES = 16
-PIECE = 1 << 16
-"""Bytes read at a time."""
 NAME = re.compile(r"[\w +-][\w. +-]{0,99}")
 """A plain file name. It does not begin with a dot, so unfinished ``.part`` files do not match."""
 
@@ -108,13 +103,9 @@ class DroppedFiles:
         part = folder / f".part{next(self._numbers)}"
         try:
             with part.open("wb") as file:
-                while length:
-                    piece = body.read(min(PIECE, length))
-                    if not piece:
-                        raise UsageError(
-                            "file", Text("{name} ended early", name=name), "drop it again"
-                        )
-                    length -= file.write(piece)
+                copyfileobj(body, file)
+                if file.tell() != length:
+                    raise UsageError("file", Text("{name} ended early", name=name), "drop it again")
             with self._lock:
                 part.replace(folder / name)
                 files = [file for file in folder.iterdir() if NAME.fullmatch(file.name)]
@@ -163,15 +154,6 @@ class Task:
     """``run``, ``profile`` or ``calls``."""
     file: Path | None = None
     """The file of a ``profile`` or of ``calls``."""
-
-
-def compute(task: Task, report: Report) -> dict[str, Any]:
-    """Compute a task and report its progress.
-
-    Raises NpuSimError if the call is refused, or the file is invalid.
-    """
-    answers = {"run": run_answer, "profile": profile_answer, "calls": calls_answer}
-    return answers[task.kind](task, report)
 
 
 def run_answer(task: Task, report: Report) -> dict[str, Any]:
@@ -280,25 +262,22 @@ def profile_answer(task: Task, report: Report) -> dict[str, Any]:
 
 def calls_answer(task: Task, report: Report) -> dict[str, Any]:
     """Check a file of calls for the products that the page shows."""
-    from npu_sim.questions.preflight import check_file
+    from npu_sim.questions.preflight import Column, check_file
     from npu_sim.show.preflight import preflight_report
 
+    def target(state: State) -> Column:
+        profile = profile_of(state, task.products)
+        release = "" if profile.release == default_release() else f" {profile.release}"
+        return Column(profile, f"{state.get('product') or profile.name} {profile.soc}{release}")
+
     assert task.file is not None
-    targets = list(dict.fromkeys(_target(state, task.products) for state in panes(task.state)))
+    targets = list(dict.fromkeys(map(target, panes(task.state))))
     with task.file.open("rb") as file:
         lines = _counted(file, Progress("checking calls", task.file.stat().st_size, report))
         matrix = check_file(lines, targets, directory=task.file.parent)
     return document_answer(
         preflight_report(matrix, task.file.name, f"npu-sim preflight {shlex.quote(task.file.name)}")
     )
-
-
-def _target(state: State, products: Mapping[str, Profile]) -> "Column":
-    from npu_sim.questions.preflight import Column
-
-    profile = profile_of(state, products)
-    release = "" if profile.release == default_release() else f" {profile.release}"
-    return Column(profile, f"{state.get('product') or profile.name} {profile.soc}{release}")
 
 
 def _counted(file: IO[bytes], progress: Progress) -> Iterator[bytes]:
@@ -369,10 +348,11 @@ def _work(connection: "Connection[Message, Task]") -> None:
 
 
 def answer_of(task: Task, report: Report) -> dict[str, Any]:
-    """Return the answer to a task; refusals and bugs become answers too."""
+    """Compute a task, report its progress and return the answer; refusals and bugs are answers."""
+    answers = {"run": run_answer, "profile": profile_answer, "calls": calls_answer}
     with using_language(language_of(task.state)):
         try:
-            return compute(task, report)
+            return answers[task.kind](task, report)
         except NpuSimError as error:
             return refusal(error if task.file is None else without_folder(error, task.file.parent))
         except Exception as error:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
@@ -47,26 +48,15 @@ def whole_number(name: str, text: str) -> int:
 
     Raises UsageError if the text denotes no integer.
     """
-    unsigned = text.strip().removeprefix("-")
-    factors = (
-        [FACTOR.fullmatch(part) for part in unsigned.split("*")]
-        if len(text) <= MAX_CHARACTERS
-        else [None]
-    )
-    product = Fraction(1)
-    for factor in factors:
-        if factor is None:
-            raise _error(name, text)
-        product *= Fraction(factor[1]) * UNITS[factor[2].lower()]
-    if product.denominator != 1:
-        raise _error(name, text)
-    return -product.numerator if text.strip().startswith("-") else product.numerator
-
-
-def _error(name: str, text: str) -> UsageError:
-    return UsageError(
-        name, Text("{name} = {text} is not an integer", name=name, text=shown(text)), EXAMPLES
-    )
+    digits = text.strip()
+    if len(text) <= MAX_CHARACTERS:
+        factors = [FACTOR.fullmatch(part) for part in digits.removeprefix("-").split("*")]
+        numbers = [Fraction(found[1]) * UNITS[found[2].lower()] for found in factors if found]
+        product = prod(numbers, start=Fraction(1))
+        if all(factors) and product.denominator == 1:
+            return -product.numerator if digits.startswith("-") else product.numerator
+    message = Text("{name} = {text} is not an integer", name=name, text=shown(text))
+    raise UsageError(name, message, EXAMPLES)
 
 
 State = Mapping[str, str]
@@ -148,17 +138,19 @@ def _arguments(operator: Operator, state: State) -> dict[str, Any]:
     for axis in operator.axes:
         if axis.name in state:
             values[axis.name] = axis_value(axis, state[axis.name])
-    arguments = {
+    implied = {
         name: str(value) if isinstance(value, TensorSpec) else value
         for name, value in call_with(operator, values).items()
     }
     axes = {axis.name for axis in operator.axes}
-    for argument in operator.arguments:
-        name = argument.name
-        if name not in axes and state.get(name, "") != "":
-            text = state[name]
-            arguments[name] = text if isinstance(argument, Tensor) else _attribute(argument, text)
-    return arguments
+    given = {
+        argument.name: state[argument.name]
+        if isinstance(argument, Tensor)
+        else _attribute(argument, state[argument.name])
+        for argument in operator.arguments
+        if argument.name not in axes and state.get(argument.name, "") != ""
+    }
+    return {**implied, **given}
 
 
 def axis_value(axis: Axis, text: str) -> Value:

@@ -62,6 +62,8 @@ PUNCTUATION = ("; ", ", ", ": ")
 _DIGITS = "0123456789., "
 """Characters of numbers and lists of them, which need no translation."""
 _FIELD = re.compile(r"\{\w+[^{}]*\}")
+_BRACKETED = re.compile(r"\{(\w+)\} \(\{(\w+)\}\)")
+_CHINESE = re.compile("[\u4e00-\u9fff]")
 _KEPT = (str, int, float)
 """Types of fields that a Text stores unchanged; others are converted to str."""
 GROUPED = 10_000_000
@@ -91,14 +93,6 @@ class _Count(int):
 
     def __format__(self, spec: str) -> str:
         return int.__format__(self, spec) if spec else count_text(self)
-
-
-def _shown(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields of a template with large integers made readable."""
-    return {
-        name: _Count(value) if type(value) is int and not -GROUPED < value < GROUPED else value
-        for name, value in fields.items()
-    }
 
 
 class Verbatim(str):
@@ -288,7 +282,19 @@ def _filled(template: str, fields: Mapping[str, Any], lookup: Any) -> str | None
     for name, value in fields.items():
         if f"{{{name}!s}}" in template:
             shown[name] = str(value)
-    return template.format_map(_shown(shown))
+
+    def full_width(match: re.Match[str]) -> str:
+        before, inside = (str(shown[name]) for name in match.groups())
+        is_chinese = _CHINESE.match(before[-1:]) and _CHINESE.match(inside)
+        return match[0].replace(" (", "（").replace(")", "）") if is_chinese else match[0]
+
+    if lookup is not str:
+        template = _BRACKETED.sub(full_width, template)
+    readable = {
+        name: _Count(value) if type(value) is int and not -GROUPED < value < GROUPED else value
+        for name, value in shown.items()
+    }
+    return template.format_map(readable)
 
 
 def _rendered(value: Any, lookup: Callable[[str], str | None]) -> Any:
@@ -395,7 +401,7 @@ def short_bytes_text(size: int) -> str:
 
 def time_text(microseconds: float) -> str:
     """Return a time with three significant digits: ``4.14 ns``, ``94.9 us``, ``1.23 ms``."""
-    value, unit = _rounded(microseconds), "us"
+    value, unit = float(f"{microseconds:.3g}"), "us"
     if 0 < value < 0.1:
         value, unit = 1000 * value, "ns"
     elif value >= 1e6:
@@ -403,11 +409,6 @@ def time_text(microseconds: float) -> str:
     elif value >= 1000:
         value, unit = value / 1000, "ms"
     return f"{_three_digits(value)} {unit}"
-
-
-def _rounded(value: float) -> float:
-    """Return a number rounded to three significant digits."""
-    return float(f"{value:.3g}")
 
 
 def _three_digits(value: float) -> str:

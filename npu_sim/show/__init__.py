@@ -37,10 +37,10 @@ VIEWS = {
 }
 """Functions of this package that return the text of an answer as a rich renderable, by its type."""
 DOCUMENTS = {
-    "framework.execution:Prepared": "plans:prepared_document",
-    "framework.execution:Result": "plans:result_document",
-    "plans.model:Plan": "plans:plan_document",
-    "timelines.model:Timeline": "plans:timeline_document",
+    "framework.execution:Prepared": "plans:prepared_report",
+    "framework.execution:Result": "plans:result_report",
+    "plans.model:Plan": "plans:plan_report",
+    "timelines.model:Timeline": "plans:single_timeline_report",
     "questions.compare:Comparison": "comparisons:diff_report",
     "questions.limits:LimitTable": "comparisons:limits_report",
     "questions.measured_profile:MeasuredProfile": "profiles:measured_report",
@@ -88,12 +88,10 @@ def html_of(answer: Any) -> str | None:
     from npu_sim.show.layout import view_report
 
     document = document_of(answer)
-    if document is None:
-        view = view_of(answer)
-        if view is None:
-            return None
+    view = view_of(answer) if document is None else None
+    if view is not None:
         document = view_report(view)
-    return embedded(document)
+    return None if document is None else embedded(document)
 
 
 def document_of(answer: Any, call: str = "") -> Any:

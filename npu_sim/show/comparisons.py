@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from markupsafe import Markup
@@ -71,10 +70,11 @@ def comparison_view(comparison: Comparison) -> RenderableType:
         *(after_gap(lines_table(lines)) for lines in _facts(comparison).values()),
         *(after_gap(lines_table(lines, indent=2), title) for title, lines in _upgrades(comparison)),
     ]
-    changes: dict[str, tuple[NearbyPlan, list[str]]] = {}
-    for plan, names in comparison.nearby:
-        changes.setdefault(nearby_text(plan), (plan, []))[1].extend(names)
-    nearby = [nearby_text(*change) for change in [*changes.values()][:SHOWN_NEARBY]]
+    changes = grouped((nearby_text(change), (change, names)) for change, names in comparison.nearby)
+    nearby = [
+        nearby_text(alike[0][0], [name for _, names in alike for name in names])
+        for alike in [*changes.values()][:SHOWN_NEARBY]
+    ]
     return stack(
         Table(columns, cells, styles=[_style(row) for row in comparison.rows]),
         *(part for parts in tables for part in parts),
@@ -225,18 +225,17 @@ def _once(found: Iterable[tuple[Compared, str]]) -> list[tuple[str, str]]:
     alike = grouped(
         ((row.profile.name, text.replace(row.profile.soc, "")), (row, text)) for row, text in found
     )
-    merged: dict[str, list[str]] = {}
-    for (product, _), same in alike.items():
-        row, text = same[0]
-        socs = socs_text([soc for other, _ in same for soc in other.socs])
-        text = with_changed_fields(text, partial(_replaced, row.profile.soc, socs))
-        merged.setdefault(text, []).append(product)
+    merged = grouped((_of_all_socs(same), product) for (product, _), same in alike.items())
     return [(", ".join(products), text) for text, products in merged.items()]
 
 
-def _replaced(soc: str, socs: str, field: str) -> str:
-    """Return a field with all SoCs that it holds for in place of the first one."""
-    return type(field)(field.replace(soc, socs))
+def _of_all_socs(same: Sequence[tuple[Compared, str]]) -> str:
+    """Return the first of sentences that differ in the SoC alone, with the SoCs of all of them."""
+    row, text = same[0]
+    socs = socs_text([soc for other, _ in same for soc in other.socs])
+    return with_changed_fields(
+        text, lambda field: type(field)(field.replace(row.profile.soc, socs))
+    )
 
 
 def source_lines(comparison: Comparison) -> list[Line]:
@@ -262,8 +261,6 @@ SHOWN_RANGES = 3
 
 def limits_view(table: LimitTable) -> RenderableType:
     """Return limits as a rich renderable."""
-    entry = find_operator(table.operator)
-    assert entry is not None
     fixed = joined(
         (
             Text("{name} {value}", name=Verbatim(name), value=_shown(value))
@@ -273,7 +270,7 @@ def limits_view(table: LimitTable) -> RenderableType:
     )
     title = say(
         "{title}: legal values of {axis}{along}",
-        entry,
+        title=operator_title(table.operator),
         axis=table.vary or "each size, the other sizes unchanged",
         along=say(" along {along}", table) if table.along else "",
     )
@@ -301,15 +298,15 @@ def _ranges(table: LimitTable, listed: Callable[[Sequence[str]], str] = socs_tex
         Column("hardware"),
     ]
     rows = []
-    before: tuple[str, tuple[str, ...]] | None = None
+    before = None
     for row in _merged_rows(table):
-        sizes = [Verbatim(row.size)] if size else []
-        where = [*sizes, Verbatim(row.product), listed(row.socs)]
+        where = [Verbatim(row.product), listed(row.socs)]
         if table.along and before == (row.product, row.socs):
             where = ["", ""]
         before = (row.product, row.socs)
+        sizes = [Verbatim(row.size)] if size else []
         at = [str(row.at)] if table.along else []
-        rows.append([*where, *at, bound_text(row.documented), bound_text(row.hardware)])
+        rows.append([*sizes, *where, *at, bound_text(row.documented), bound_text(row.hardware)])
     return Table(columns, rows)
 
 
@@ -337,16 +334,15 @@ def bound_text(bound: Bound) -> str:
         )
     if len(bound.ranges) > SHOWN_RANGES:
         (first, last), (_, largest) = bound.ranges[0], bound.ranges[-1]
-        more = say("{ranges} shorter ranges", ranges=len(bound.ranges) - 1)
-        if bound.above:
-            return say(
-                "{first} .. {last}, {more} up to {largest}",
-                first=first,
-                last=last,
-                more=more,
-                largest=largest,
-            )
-        return say("{first} .. {last}, {more} and on", first=first, last=last, more=more)
+        return say(
+            "{first} .. {last}, {more} up to {largest}"
+            if bound.above
+            else "{first} .. {last}, {more} and on",
+            first=first,
+            last=last,
+            more=say("{ranges} shorter ranges", ranges=len(bound.ranges) - 1),
+            largest=largest,
+        )
     pieces = [
         count_text(first) if first == last else f"{count_text(first)} .. {count_text(last)}"
         for first, last in bound.ranges
@@ -393,10 +389,6 @@ def _constraints(table: LimitTable) -> list[tuple[str, str]]:
 
 
 KIB = 1024
-LEGEND = (
-    "vector, cube: cores a vector or cube operator is spread over; * the default SoC; ? "
-    "not published"
-)
 SOC_COLUMNS = (
     Column("SoC", key=True),
     *(
@@ -434,7 +426,11 @@ def products_view(profiles: Sequence[Profile]) -> Group:
             ),
             "",
         ]
-    return stack(*parts, Paragraph(LEGEND, "dim"))
+    legend = (
+        "vector, cube: cores a vector or cube operator is spread over; * the default SoC; ? "
+        "not published"
+    )
+    return stack(*parts, Paragraph(legend, "dim"))
 
 
 def _soc_row(profile: Profile, default: bool) -> list[str]:
@@ -496,13 +492,12 @@ def _planned(comparison: Comparison) -> list[tuple[Compared, Plan]]:
 
 
 def _compared_table(comparison: Comparison) -> Table:
-    rows = tuple(_compared_row(row.as_dict()) for row in comparison.rows)
     return Table(
         (
             *("product", "SoCs", "releases", "outcome", "path", "key", "cores", "idle"),
             *("memory", "used bytes", "of", "workspace bytes", "order", "caveats"),
         ),
-        rows,
+        [_compared_row(row.as_dict()) for row in comparison.rows],
     )
 
 
@@ -526,9 +521,9 @@ def _changes_table(comparison: Comparison) -> Table:
 def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
     head = (row["product"], ", ".join(row["socs"]), ", ".join(row["releases"]))
     if row["outcome"] == AclnnError.outcome:
-        return (*head, say("refused {row}", row=row["error"]["status"]), *[""] * 10)
+        return (*head, say("refused {row}", row=row["error"]["status"]))
     if row["outcome"] == NotModelledError.outcome:
-        return (*head, say(NotModelledError.label), *[""] * 10)
+        return (*head, say(NotModelledError.label))
     buffer = row["buffer"] or {"memory": "", "used_bytes": None, "capacity_bytes": None}
     order = joined(
         (Text("{output}: {how}", output=name, how=how) for name, how in row["order"].items()), ", "
@@ -616,8 +611,8 @@ def range_bars(rows: Sequence[RangeRow], name: str) -> Markup:
     for position, row in enumerate(rows):
         parts += _row(row, position * ROW, scale)
     y = len(rows) * ROW
-    for value in (0, longest):
-        parts.append(caption(str(value), y + 14, value * scale, "end" if value else "start"))
+    parts.append(caption("0", y + 14))
+    parts.append(caption(str(longest), y + 14, longest * scale, "end"))
     label = say("legal values of {name}, to scale from 0 to {longest}", name=name, longest=longest)
     return picture(y + 22, parts, label)
 

@@ -186,9 +186,7 @@ def _x_label(bound: Bound, row: int, span: Range | None, logarithmic: bool) -> d
 
 
 def _share(value: float, span: Range, logarithmic: bool) -> float:
-    low, at, high = span[0], value, span[1]
-    if logarithmic:
-        low, at, high = log10(low), log10(at), log10(high)
+    low, at, high = map(log10 if logarithmic else float, (span[0], value, span[1]))
     return (at - low) / (high - low) if high > low else 0.0
 
 

@@ -1,15 +1,14 @@
 """The device kit: what was written, and what a device's results show, as text and as a report."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from rich.console import RenderableType
 
-from npu_sim.device_kit.check import KitCheck, ModeCheck
+from npu_sim.device_kit.check import KitCheck
 from npu_sim.device_kit.folder import Kit
 from npu_sim.language import Text, joined, say
 from npu_sim.show.layout import Document, Paragraph, Table, after_gap, filled, lines_table, stack
 
-HEADINGS = ("call", "operator", "deterministic", "verdict", "cores", "time", "bound", "path")
 MOST_FINDINGS = 20
 """Findings that the text lists; the report has all."""
 MIB = 1 << 20
@@ -47,72 +46,60 @@ def headline(answer: KitCheck) -> str:
     )
 
 
-def lines_of(answer: KitCheck) -> Iterator[tuple[str, str]]:
-    """Yield bits, cores, status and time in one line each."""
+def lines_of(answer: KitCheck) -> list[tuple[str, str]]:
+    """Return bits, cores, status and time in one line each."""
     counts = answer.counts
-    yield (
-        Text("bits"),
-        Text(
-            "{confirmed} as computed or reachable, {open} undecided, {impossible} impossible, "
-            "{not_run} not run, {not_judged} not judged",
-            confirmed=counts["equal"] + counts["reachable"],
-            open=counts["undecided"],
-            impossible=counts["unreachable"],
-            not_run=counts["not run"],
-            not_judged=counts["not judged"],
-        ),
+    bits = Text(
+        "{confirmed} as computed or reachable, {open} undecided, {impossible} impossible, "
+        "{not_run} not run, {not_judged} not judged",
+        confirmed=counts["equal"] + counts["reachable"],
+        open=counts["undecided"],
+        impossible=counts["unreachable"],
+        not_run=counts["not run"],
+        not_judged=counts["not judged"],
     )
-    measured = [mode for mode in answer.modes if mode.cores is not None]
-    yield (
-        Text("cores"),
-        _of(sum(mode.cores == mode.planned_cores for mode in measured), len(measured)),
-    )
-    known = [mode for mode in answer.modes if mode.status is not None]
-    yield Text("status"), _of(sum(m.status == m.planned_status for m in known), len(known))
+    cores = [mode.cores == mode.planned_cores for mode in answer.modes if mode.cores is not None]
+    status = [m.status == m.planned_status for m in answer.modes if m.status is not None]
     timed = [mode for mode in answer.modes if mode.us is not None and mode.bound_us]
-    text = Text(
+    time = Text(
         "{below} of {of} below their bound",
         below=sum((mode.us or 0.0) < (mode.bound_us or 0.0) for mode in timed),
         of=len(timed),
     )
     errors = [mode.estimate_error for mode in timed if mode.estimate_error is not None]
     if errors:
-        text = Text(
-            "{text}; vector estimates {low:+.0%} to {high:+.0%}",
-            text=text,
-            low=min(errors),
-            high=max(errors),
-        )
-    yield Text("time"), text
-    if answer.missing:
-        numbers = joined([str(number) for number in answer.missing[:MOST_FINDINGS]], ", ")
-        yield Text("missing"), Text("no results of the calls {numbers}", numbers=numbers)
+        text = "{text}; vector estimates {low:+.0%} to {high:+.0%}"
+        time = Text(text, text=time, low=min(errors), high=max(errors))
+    numbers = joined(map(str, answer.missing[:MOST_FINDINGS]), ", ")
+    missing = Text("no results of the calls {numbers}", numbers=numbers)
+    return [
+        ("bits", bits),
+        ("cores", _as_planned(cores)),
+        ("status", _as_planned(status)),
+        ("time", time),
+        *([("missing", missing)] if numbers else []),
+    ]
 
 
-def _of(count: int, of: int) -> str:
-    return Text("{count} of {of} as planned", count=count, of=of) if of else Text("not measured")
+def _as_planned(agree: Sequence[bool]) -> str:
+    text = "{count} of {of} as planned" if agree else "not measured"
+    return Text(text, count=sum(agree), of=len(agree))
 
 
 def findings_of(answer: KitCheck) -> list[tuple[str, str]]:
     """Return what is not as planned: the call, and a sentence."""
+    texts = {
+        True: "{operator} {arguments}, deterministic: {finding}",
+        False: "{operator} {arguments}: {finding}",
+    }
     return [
-        *((Text("device"), finding) for finding in answer.findings),
+        *(("device", finding) for finding in answer.findings),
         *(
-            (Text("call {number}", mode), _finding(mode, finding))
+            (Text("call {number}", mode), Text(texts[mode.deterministic], mode, finding=finding))
             for mode in answer.modes
             for finding in mode.findings
         ),
     ]
-
-
-def _finding(mode: ModeCheck, finding: str) -> str:
-    return Text(
-        "{operator} {arguments}, deterministic: {finding}"
-        if mode.deterministic
-        else "{operator} {arguments}: {finding}",
-        mode,
-        finding=finding,
-    )
 
 
 def check_view(answer: KitCheck) -> RenderableType:
@@ -130,6 +117,7 @@ def check_view(answer: KitCheck) -> RenderableType:
 
 def check_document(answer: KitCheck) -> Document:
     """Return the report: the verdicts, what is not as planned, and every call."""
+    headings = ("call", "operator", "deterministic", "verdict", "cores", "time", "bound", "path")
     rows = [
         (
             mode.number,
@@ -146,7 +134,7 @@ def check_document(answer: KitCheck) -> Document:
     sections = filled(
         (say("Verdicts"), [lines_table(lines_of(answer))]),
         (say("Not as planned"), [lines_table(findings_of(answer))]),
-        (say("Calls"), [Table(HEADINGS, rows)]),
+        (say("Calls"), [Table(headings, rows)]),
     )
     title = headline(answer)
     return Document(title, title, sections, "", "bad" if answer.contradicted else "good")

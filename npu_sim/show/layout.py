@@ -380,12 +380,11 @@ def csv_text(headings: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(headings)
-    writer.writerows(map(_cell, row) for row in rows)
+    writer.writerows(
+        [" ".join(map(str, cell)) if isinstance(cell, list | tuple) else cell for cell in row]
+        for row in rows
+    )
     return text.getvalue()
-
-
-def _cell(value: object) -> object:
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Pictures as SVG: cores, on-chip memory, workspace, order dependence, and work over time."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from math import floor, log10
@@ -336,18 +336,14 @@ def _cell_bars(
     bars = []
     for number, name in enumerate(names):
         start, stop = ranges.get(name, (0, 0))
-        share = (stop - start) / max(_largest(plan, name), 1)
+        spans = (work.ranges[name] for work in plan.cores if name in work.ranges)
+        share = (stop - start) / max(1, *(last - first for first, last in spans))
         filled = box.height * share
         place = Box(box.x + number * width, box.y + box.height - filled, width, filled)._asdict()
         bars.append(
             element("rect", **place, fill_opacity=FULL * share, class_=f"load c{number % COLOURS}")
         )
     return bars
-
-
-def _largest(plan: Plan, name: str) -> int:
-    ranges = (work.ranges[name] for work in plan.cores if name in work.ranges)
-    return max(stop - start for start, stop in ranges)
 
 
 MOST_BINS = 200
@@ -411,10 +407,15 @@ def lanes(data: Mapping[str, Any]) -> Markup:
     ``data`` is from :func:`npu_sim.timelines.tracks.tracks`.
     """
     launches = [(launch["start_us"], launch["us"], launch["kernel"]) for launch in data["launches"]]
-    rows: list[tuple[str, str, list[Event]]] = [(say("launches"), "c5", launches)]
-    for pipe in data["pipes"]:
-        events = [(event["start_us"], event["us"], "") for event in pipe["events"]]
-        rows.append((pipe["pipe"], PIPE_COLOURS.get(pipe["pipe"], "c7"), events))
+    pipes = (
+        (
+            pipe["pipe"],
+            PIPE_COLOURS.get(pipe["pipe"], "c7"),
+            [(event["start_us"], event["us"], "") for event in pipe["events"]],
+        )
+        for pipe in data["pipes"]
+    )
+    rows: list[tuple[str, str, list[Event]]] = [(say("launches"), "c5", launches), *pipes]
     end = max((start + us for _, _, events in rows for start, us, _ in events), default=0) or 1.0
     scale, height = (WIDTH - LEFT) / end, len(rows) * ROW + AXIS
     parts = []
@@ -458,15 +459,13 @@ def pictures_of_plan(answer: Any) -> Pictures:
 
 def plan_pictures(plan: Plan) -> Pictures:
     """Return the pictures of a plan."""
-    pictures: dict[str, Callable[[], str]] = dict(workspace_pictures(plan.workspace))
-    if plan.memories:
-        pictures = {"memory": partial(memory_map, plan.memories), **pictures}
-    if plan.cores:
-        pictures = {"cores": partial(core_map, plan), **pictures}
     work = work_over_time(plan)
-    if work is not None:
-        pictures["timeline"] = partial(lanes, work)
-    return pictures
+    return {
+        **({"cores": partial(core_map, plan)} if plan.cores else {}),
+        **({"memory": partial(memory_map, plan.memories)} if plan.memories else {}),
+        **workspace_pictures(plan.workspace),
+        **({"timeline": partial(lanes, work)} if work is not None else {}),
+    }
 
 
 def workspace_pictures(workspace: Workspace) -> Pictures:

@@ -1,12 +1,13 @@
 """Reports of plans, runs and timelines."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from npu_sim.framework.execution import Prepared, Result
-from npu_sim.language import Text, joined, percent_text, say, time_text
-from npu_sim.operators.timelines import is_timed, steps, work_over_time
+from npu_sim.language import Text, count_text, joined, percent_text, say, time_text
+from npu_sim.operators.timelines import steps, work_over_time
 from npu_sim.plans.model import Plan
 from npu_sim.show.layout import (
     Block,
@@ -32,20 +33,20 @@ from npu_sim.show.pictures import (
 )
 from npu_sim.show.studies import ROWS_TITLE, rows_blocks
 from npu_sim.show.text import (
-    LAUNCH_COLUMNS,
     change_lines,
     flip_text,
-    launch_rows,
     plan_command,
     plan_headline,
     plan_lines,
     result_lines,
+    tables_of_workspace,
+    tensors_text,
     values_text,
-    workspace_rows,
 )
 from npu_sim.show.timelines import (
     NOT_MEASURED,
     bound_cell,
+    busy_text,
     caution_lines,
     coverage_lines,
     covered_time,
@@ -92,23 +93,8 @@ def _cores_blocks(plan: Plan) -> tuple[Block, ...]:
 
 
 def _memory_blocks(plan: Plan) -> tuple[Block, ...]:
-    return (Picture(memory_map(plan.memories)), _memory_table(plan)) if plan.memories else ()
-
-
-def _launch_blocks(plan: Plan) -> tuple[Block, ...]:
-    return (Table(LAUNCH_COLUMNS, launch_rows(plan.launches)),)
-
-
-def _decision_blocks(plan: Plan) -> tuple[Block, ...]:
-    return _decision_table(plan), lines_table(change_lines(plan))
-
-
-def _tiling_blocks(plan: Plan) -> tuple[Block, ...]:
-    caption = "every field, under the vendor's name"
-    return (Table(("field", "value"), flat(plan.tiling), caption, folded=True),)
-
-
-def _memory_table(plan: Plan) -> Table:
+    if not plan.memories:
+        return ()
     rows = tuple(
         (memory_title(memory), allocation.name, allocation.bytes, allocation.note)
         for memory in plan.memories
@@ -120,7 +106,8 @@ def _memory_table(plan: Plan) -> Table:
         for colour, _ in memory_colours(memory)[: len(memory.allocations)]
     )
     headings, folded = ("memory", "buffer", "bytes", "note"), len(rows) > 16
-    return Table(headings, rows, "every buffer", folded=folded, colours=colours)
+    table = Table(headings, rows, "every buffer", folded=folded, colours=colours)
+    return Picture(memory_map(plan.memories)), table
 
 
 def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
@@ -139,15 +126,33 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
         Picture(workspace_map(workspace.parts, workspace.total_bytes)),
         Table(headings, rows, colours=workspace_colours(workspace.parts)),
         *(
-            Table(names, places, title, folded=True)
-            for title, names, places in workspace_rows(workspace)
+            replace(table, caption=title, folded=True)
+            for title, table in tables_of_workspace(workspace).items()
         ),
         *([left_out] if unknown else []),
     )
 
 
-def _decision_table(plan: Plan) -> Table:
-    return Table(
+def _launch_blocks(plan: Plan) -> tuple[Block, ...]:
+    headings = ("launch", "kernel", "reads", "writes", "bytes read", "bytes written", "cores")
+    rows = [
+        (
+            str(number),
+            launch.kernel,
+            tensors_text(launch.inputs),
+            tensors_text(launch.outputs),
+            count_text(launch.read_bytes),
+            count_text(launch.written_bytes),
+            "" if launch.block_dim is None else str(launch.block_dim),
+            launch.evidence.value + (Text("; {note}", launch) if launch.note else ""),
+        )
+        for number, launch in enumerate(plan.launches)
+    ]
+    return (Table((*headings, "evidence"), rows),)
+
+
+def _decision_blocks(plan: Plan) -> tuple[Block, ...]:
+    table = Table(
         ("decision", "condition", "now", "holds", "effect", "changes at"),
         tuple(
             (
@@ -161,18 +166,19 @@ def _decision_table(plan: Plan) -> Table:
             for decision in plan.decisions
         ),
     )
+    return table, lines_table(change_lines(plan))
 
 
-def flat(fields: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Flatten nested fields to (dotted name, value)."""
-    rows: list[tuple[str, Any]] = []
+def flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Cell]]:
+    """Yield nested fields as (dotted name, value)."""
     for name, value in fields.items():
         if isinstance(value, dict):
-            rows += flat(value, f"{prefix}{name}.")
+            yield from flat(value, f"{prefix}{name}.")
         else:
-            plain = value if isinstance(value, str | int | float | bool) else str(value)
-            rows.append((prefix + name, plain))
-    return rows
+            yield (
+                prefix + name,
+                value if isinstance(value, str | int | float | bool) else str(value),
+            )
 
 
 SECTIONS: Mapping[str, Callable[[Plan], tuple[Block, ...]]] = MappingProxyType(
@@ -183,7 +189,14 @@ SECTIONS: Mapping[str, Callable[[Plan], tuple[Block, ...]]] = MappingProxyType(
         "Workspace in global memory": _workspace_blocks,
         "Launches": _launch_blocks,
         "Decisions": _decision_blocks,
-        "Tiling": _tiling_blocks,
+        "Tiling": lambda plan: (
+            Table(
+                ("field", "value"),
+                [*flat(plan.tiling)],
+                "every field, under the vendor's name",
+                folded=True,
+            ),
+        ),
     }
 )
 """Sections of a plan by title, in order."""
@@ -222,50 +235,28 @@ def steps_section(plan: Plan) -> Section:
     return Section("One core, step by step", (Drawing("drawSteps", steps(plan), STEPS_CAPTION),))
 
 
-def plan_report(plan: Plan, call: str = "", work: Mapping[str, Any] | None = None) -> Document:
-    """Return the report of a plan.
+def plan_report(plan: Plan, call: str = "") -> Document:
+    """Return the report of a plan with its work over time.
 
-    - ``call``: command that reproduces it; the plain ``npu-sim plan`` command if empty.
-    - ``work``: work over time, from :func:`npu_sim.timelines.tracks.tracks`; omitted if None.
+    ``call`` is the command that reproduces it; the plain ``npu-sim plan`` command if empty.
     """
     headline = plan_headline(plan)
-    sections = (*plan_sections(plan), *_drawn(plan, work))
+    sections = (*plan_sections(plan), *_drawn(plan))
     command = call or plan_command(plan, plan.product)
     return Document(headline, headline, sections, command, document_outcome(plan))
 
 
-def plan_document(plan: Plan) -> Document:
-    """Return the report of a plan with its work over time."""
-    return plan_report(plan, work=work_over_time(plan))
-
-
-def prepared_document(prepared: Prepared) -> Document:
+def prepared_report(prepared: Prepared) -> Document:
     """Return the report of the plan of a prepared call."""
-    return plan_document(prepared.plan)
+    return plan_report(prepared.plan)
 
 
-def result_document(result: Result) -> Document:
-    """Return the report of a run with its work over time."""
-    return result_report(result, work=work_over_time(result.plan))
-
-
-def timeline_document(timeline: Timeline) -> Document:
-    """Return the report of one timeline."""
-    return timeline_report([("as given", timeline)])
-
-
-def result_report(
-    result: Result,
-    call: str = "",
-    rows: Sequence[VariableRows] = (),
-    work: Mapping[str, Any] | None = None,
-) -> Document:
-    """Return the report of a run: its results, then its plan.
+def result_report(result: Result, call: str = "", rows: Sequence[VariableRows] = ()) -> Document:
+    """Return the report of a run: its results, then its plan with its work over time.
 
     - ``result``: the results.
     - ``call``: command that reproduces the run; empty for data of a program.
     - ``rows``: rows that can differ between runs.
-    - ``work``: work over time, from :func:`npu_sim.timelines.tracks.tracks`; omitted if None.
     """
     plan = result.plan
     lines = tuple(line for line in result_lines(result) if line[0] != "time")
@@ -277,7 +268,7 @@ def result_report(
         Section("Run", (lines_table(lines), seconds, *strips)),
         *filled((ROWS_TITLE, rows_blocks(rows))),
         *plan_sections(plan),
-        *_drawn(plan, work),
+        *_drawn(plan),
     )
     return Document(headline, headline, sections, call, document_outcome(plan))
 
@@ -287,41 +278,19 @@ def document_outcome(plan: Plan) -> str:
     return "good" if plan.overflow is None else "bad"
 
 
-def _drawn(plan: Plan, work: Mapping[str, Any] | None) -> tuple[Section, ...]:
+def _drawn(plan: Plan) -> tuple[Section, ...]:
     """Return the sections that scripts draw; none if the call is not timed."""
-    if not is_timed(plan):
-        return ()
-    return (*((time_section(work),) if work else ()), steps_section(plan))
+    work = work_over_time(plan)
+    return () if work is None else (time_section(work), steps_section(plan))
 
 
 MOST_DRAWN = 4
 """Maximum number of calls drawn over time in one report."""
-TIMELINE_HEADINGS = (
-    "call",
-    "SoC",
-    "clock MHz",
-    "lower bound",
-    "kernel",
-    "limited by",
-    "busy share of the kernel",
-    "imbalance",
-    "kernel reads, bytes",
-    "kernel writes, bytes",
-)
-LAUNCH_HEADINGS = (
-    "call",
-    "SoC",
-    "kernel",
-    "at least",
-    "estimate",
-    "share",
-    "limited by",
-    "bytes read",
-    "bytes written",
-    "evidence",
-)
-CHANGE_HEADINGS = ("call", "SoC", "change", "at least", "saved", "without")
-PRICE_HEADINGS = ("call", "SoC", "deterministic computation off and on", "note")
+
+
+def single_timeline_report(timeline: Timeline) -> Document:
+    """Return the report of one timeline."""
+    return timeline_report([("as given", timeline)])
 
 
 def timeline_report(
@@ -338,61 +307,95 @@ def timeline_report(
     """
     sentence = lowest_text([timeline for _, timeline in timelines])
     coverages = coverage_lines(timeline.coverage for _, timeline in timelines)
-    bounds = Table(
-        TIMELINE_HEADINGS, tuple(_timeline_row(name, timeline) for name, timeline in timelines)
+    changes = Table(
+        ("call", "SoC", "change", "at least", "saved", "without"),
+        [
+            (
+                name,
+                timeline.soc,
+                change.change,
+                covered_time(change.bound_us, timeline.coverage),
+                percent_text(change.saved_share),
+                joined(change.without, ", "),
+            )
+            for name, timeline in timelines
+            for change in timeline.changes
+        ],
+        "the call, changed",
     )
-    launches = Table(
-        LAUNCH_HEADINGS,
-        tuple(row for name, timeline in timelines for row in _launch_times(name, timeline)),
+    prices = Table(
+        ("call", "SoC", "deterministic computation off and on", "note"),
+        [
+            (name, timeline.soc, price, note)
+            for name, timeline in timelines
+            for _, price, note in determinism_lines(timeline.determinism)
+        ],
     )
-    changes = tuple(
-        (
-            name,
-            timeline.soc,
-            change.change,
-            covered_time(change.bound_us, timeline.coverage),
-            percent_text(change.saved_share),
-            joined(change.without, ", "),
-        )
-        for name, timeline in timelines
-        for change in timeline.changes
+    cautions = dict.fromkeys(line for _, timeline in timelines for line in caution_lines(timeline))
+    drawn = (
+        time_section(work, say("Work over time: {name}, {soc}", timeline, name=name))
+        for (name, timeline), work in zip(timelines, works, strict=False)
     )
-    changed = (Table(CHANGE_HEADINGS, changes, "the call, changed"),) if changes else ()
-    prices = tuple(
-        (name, timeline.soc, price, note)
-        for name, timeline in timelines
-        for _, price, note in determinism_lines(timeline.determinism)
-    )
-    cautions = tuple(
-        dict.fromkeys(line for _, timeline in timelines for line in caution_lines(timeline))
-    )
+    tables = (_launches_table(timelines), *(table for table in (changes, prices) if table.rows))
     sections = (
-        Section("Lower bounds", (bounds, Paragraph(NOT_MEASURED), *map(Paragraph, coverages))),
-        *(
-            time_section(work, say("Work over time: {name}, {soc}", timeline, name=name))
-            for (name, timeline), work in zip(timelines, works, strict=False)
-        ),
         Section(
-            "Launches, one after the other",
-            (launches, *changed, *((Table(PRICE_HEADINGS, prices),) if prices else ())),
+            "Lower bounds",
+            (_bounds_table(timelines), Paragraph(NOT_MEASURED), *map(Paragraph, coverages)),
         ),
+        *drawn,
+        Section("Launches, one after the other", tables),
         Section("Not in the bound", (lines_table(cautions),)),
     )
     return Document(sentence, sentence, sections, call)
 
 
-def _timeline_row(name: str, timeline: Timeline) -> tuple[Cell, ...]:
-    return (
-        name,
-        timeline.soc,
-        timeline.clock_mhz,
-        bound_cell(timeline.bound_us, timeline.coverage),
-        time_text(timeline.kernel_us),
-        timeline.binding_pipe,
-        ", ".join(f"{pipe} {percent_text(share)}" for pipe, share in timeline.busy_share.items()),
-        timeline.imbalance,
-        timeline.read_bytes,
-        timeline.written_bytes,
+def _bounds_table(timelines: Sequence[tuple[str, Timeline]]) -> Table:
+    return Table(
+        (
+            *("call", "SoC", "clock MHz", "lower bound", "kernel", "limited by"),
+            *("busy share of the kernel", "imbalance"),
+            *("kernel reads, bytes", "kernel writes, bytes"),
+        ),
+        [
+            (
+                name,
+                timeline.soc,
+                timeline.clock_mhz,
+                bound_cell(timeline.bound_us, timeline.coverage),
+                time_text(timeline.kernel_us),
+                timeline.binding_pipe,
+                busy_text(timeline),
+                timeline.imbalance,
+                timeline.read_bytes,
+                timeline.written_bytes,
+            )
+            for name, timeline in timelines
+        ],
+    )
+
+
+def _launches_table(timelines: Sequence[tuple[str, Timeline]]) -> Table:
+    return Table(
+        (
+            *("call", "SoC", "kernel", "at least", "estimate", "share", "limited by"),
+            *("bytes read", "bytes written", "evidence"),
+        ),
+        [
+            (
+                name,
+                timeline.soc,
+                launch.kernel,
+                time_text(launch.us),
+                _estimate_cell(launch),
+                percent_text(launch.share),
+                launch.binds,
+                launch.read_bytes,
+                launch.written_bytes,
+                launch.evidence.value,
+            )
+            for name, timeline in timelines
+            for launch in timeline.launches
+        ],
     )
 
 
@@ -405,21 +408,3 @@ def _estimate_cell(launch: LaunchTime) -> str:
         estimate=estimate_text(launch.estimate),
         estimate_note=estimate_note(launch.estimate),
     )
-
-
-def _launch_times(name: str, timeline: Timeline) -> list[tuple[Cell, ...]]:
-    return [
-        (
-            name,
-            timeline.soc,
-            launch.kernel,
-            time_text(launch.us),
-            _estimate_cell(launch),
-            percent_text(launch.share),
-            launch.binds,
-            launch.read_bytes,
-            launch.written_bytes,
-            launch.evidence.value,
-        )
-        for launch in timeline.launches
-    ]

@@ -94,16 +94,14 @@ def count_text(row: Row) -> str:
 def lines_text(rows: Iterable[Row]) -> str:
     """Return the line numbers of calls: ``lines 11, 14, 18``."""
     numbers = [row.line for row in rows]
-    more = ""
-    if len(numbers) > 2 and numbers == [*range(numbers[0], numbers[-1] + 1)]:
-        return say("lines {first} to {last}", first=str(numbers[0]), last=str(numbers[-1]))
-    if len(numbers) > SHOWN_LINES:
-        more = say(" and {numbers} more", numbers=len(numbers) - SHOWN_LINES)
     if len(numbers) == 1:
         return say("line {number}", number=str(numbers[0]))
-    return say(
-        "lines {numbers}{more}", numbers=", ".join(map(str, numbers[:SHOWN_LINES])), more=more
-    )
+    if len(numbers) > 2 and numbers == [*range(numbers[0], numbers[-1] + 1)]:
+        return say("lines {first} to {last}", first=str(numbers[0]), last=str(numbers[-1]))
+    rest = len(numbers) - SHOWN_LINES
+    more = say(" and {numbers} more", numbers=rest) if rest > 0 else ""
+    listed = ", ".join(map(str, numbers[:SHOWN_LINES]))
+    return say("lines {numbers}{more}", numbers=listed, more=more)
 
 
 def fault_text(fault: Fault) -> str:
@@ -292,12 +290,12 @@ def _count_text(summary: Summary) -> str:
 
 def _calls(matrix: Matrix) -> Table:
     shown, budget = matrix.rows[:SHOWN_ROWS], matrix.policy.max_workspace
-    columns = [
+    columns = (
         Column("line", right=True),
         Column(right=True),
         Column("call", wraps=True),
-        *(Column(label) for label in matrix.labels),
-    ]
+        *map(Column, matrix.labels),
+    )
     rows = [
         (
             str(row.line),
@@ -307,9 +305,8 @@ def _calls(matrix: Matrix) -> Table:
         )
         for row in shown
     ]
-    return Table(
-        columns, rows, narrow=Group(*(line for row in shown for line in _block(row, budget)))
-    )
+    narrow = Group(*(line for row in shown for line in _block(row, budget)))
+    return Table(columns, rows, narrow=narrow)
 
 
 def _block(row: Row, budget: int | None) -> Iterator[RenderableType]:
@@ -394,43 +391,45 @@ def labels_text(labels: Iterable[str]) -> str:
 
 def timing_lines(matrix: Matrix) -> Iterator[str]:
     """Return the results that can differ between runs, and the effect of the determinism switch."""
-    groups: dict[tuple[str, str, str], tuple[dict[int, int], dict[str, None], list[int]]] = {}
-    for row, label, checked in matrix.cells():
-        timing, switch = checked.facts.get("timing"), checked.facts.get("deterministic_switch")
-        if timing:
-            key = (row.op, ", ".join(timing), _switch_text(switch))
-            calls, labels, more = groups.setdefault(key, ({}, {}, []))
-            calls[row.line], labels[label] = row.count, None
-            more.append((switch or {}).get("workspace_bytes_more", 0))
-    for (op, outputs, switched), (calls, labels, more) in groups.items():
+    found = (
+        (row, label, checked.facts["timing"], checked.facts.get("deterministic_switch") or {})
+        for row, label, checked in matrix.cells()
+        if checked.facts.get("timing")
+    )
+    groups = grouped(
+        (
+            (row.op, ", ".join(timing), _switch_text(switch)),
+            (row, label, switch.get("workspace_bytes_more", 0)),
+        )
+        for row, label, timing, switch in found
+    )
+    for (op, outputs, switched), cells in groups.items():
+        more = max(size for _, _, size in cells)
         yield say(
             "{count}x {outputs} of {op} can differ between runs on {where}{switched}{workspace}",
-            count=sum(calls.values()),
+            count=sum({row.line: row.count for row, _, _ in cells}.values()),
             outputs=outputs,
             op=op,
-            where=labels_text(labels),
+            where=labels_text(dict.fromkeys(label for _, label, _ in cells)),
             switched=switched,
-            workspace=say(", up to {size} of additional workspace", size=bytes_text(max(more)))
-            if max(more) > 0
+            workspace=say(", up to {size} of additional workspace", size=bytes_text(more))
+            if more > 0
             else "",
         )
 
 
-def _switch_text(switch: dict[str, object] | None) -> str:
-    if switch is None:
+def _switch_text(switch: Mapping[str, Any]) -> str:
+    """Return what a call does with deterministic computation; empty if it is not known."""
+    if not switch:
         return ""
     if "status" in switch:
-        return say(
-            "; with deterministic computation refused {status}: {reason}",
-            status=switch["status"],
-            reason=switch["message"],
-        )
+        text = "; with deterministic computation refused {status}: {reason}"
+        return say(text, status=switch["status"], reason=switch["message"])
+    still = ", ".join(switch["timing"] or ())
     return say(
         "; with deterministic computation: path '{switch}'{still}{unknown}",
         switch=switch["path"],
-        still=say(", {outputs} still can", outputs=", ".join(map(str, switch["timing"])))
-        if isinstance(switch["timing"], list) and switch["timing"]
-        else "",
+        still=say(", {outputs} still can", outputs=still) if still else "",
         unknown=", unpublished parts" if switch["workspace_unknown"] else "",
     )
 
@@ -458,33 +457,21 @@ def recorded_lines(matrix: Matrix) -> Iterator[str]:
         )
 
 
-TOTALS = ("product", "calls", "runs", "launches", "lower bound", "estimate", "peak workspace")
-"""Columns of the sums."""
-CALLS = (
-    "",
-    "call",
-    "product",
-    "outcome",
-    "path",
-    "launches",
-    "workspace",
-    "lower bound",
-    "all calls",
-    "share",
-    "estimate",
-)
-"""Columns of the calls."""
-_RIGHT = {"", "calls", "runs", "launches", "workspace", "lower bound", "all calls", "share"}
 NOTE = (
     "lower bound: from published rates, nothing is measured; estimate V: busy time of the vector "
     "pipe, not of the launch; both cover the calls above, not the rest of the model"
 )
 
 
-def totals_rows(matrix: Matrix) -> list[tuple[str, ...]]:
-    """Return one row per target, under ``TOTALS``; counts are weighted."""
+def totals_table(matrix: Matrix) -> Table:
+    """Return the sums of every target; counts are weighted."""
     summaries = matrix.summaries()
-    return [
+    columns = (
+        Column("product", wraps=True, key=True),
+        *(Column(name, right=True) for name in ("calls", "runs", "launches", "lower bound")),
+        *(Column(name, wraps=True) for name in ("estimate", "peak workspace")),
+    )
+    rows = [
         (
             label,
             f"{summaries[label].count:,}",
@@ -496,6 +483,7 @@ def totals_rows(matrix: Matrix) -> list[tuple[str, ...]]:
         )
         for label, sums in matrix.totals().items()
     ]
+    return Table(columns, rows, "Sums")
 
 
 def _sums_text(sums: Totals) -> str:
@@ -516,8 +504,8 @@ def _sums_text(sums: Totals) -> str:
     return say("{time}, {count} calls have none", time=bound, count=sums.unbounded)
 
 
-def call_rows(matrix: Matrix) -> list[tuple[str, ...]]:
-    """Return the calls under ``CALLS``, those with the largest bound of all their calls first.
+def calls_table(matrix: Matrix) -> Table:
+    """Return the calls and their times, those with the largest bound of all their calls first.
 
     Targets on which a call has equal cells are one row. Bounds that cover different work have no
     common order: calls with bounds of each coverage follow each other.
@@ -530,7 +518,16 @@ def call_rows(matrix: Matrix) -> list[tuple[str, ...]]:
             (_cells(row, checked), label) for label, checked in row.cells.items()
         ).items()
     )
-    return [
+    columns = (
+        Column("", right=True, key=True),
+        *(Column(name, wraps=True, key=True) for name in ("call", "product")),
+        Column("outcome"),
+        Column("path", wraps=True),
+        *(Column(name, right=True) for name in ("launches", "workspace", "lower bound")),
+        *(Column(name, right=True) for name in ("all calls", "share")),
+        Column("estimate", wraps=True),
+    )
+    rows = [
         (
             f"{row.count:,}x",
             row.title,
@@ -541,6 +538,7 @@ def call_rows(matrix: Matrix) -> list[tuple[str, ...]]:
         )
         for row, (*cells, estimate), labels in found
     ]
+    return Table(columns, rows, "Calls by their time")
 
 
 def _share(row: Row, label: str, sums: Mapping[str, BoundSum]) -> str:
@@ -553,20 +551,15 @@ def _share(row: Row, label: str, sums: Mapping[str, BoundSum]) -> str:
 
 def _place(row: Row) -> tuple[str, float]:
     """Return what orders calls: a coverage of their bounds, ``""`` first, and the largest bound."""
-    largest: dict[str, float] = {}
-    for time in _times(row):
-        found = largest.get(time["coverage"], 0.0)
-        largest[time["coverage"]] = max(found, time["bound_us"] or 0.0)
-    coverage = min(largest, default="")
-    return coverage, -row.count * largest.get(coverage, 0.0)
+    bounds = _bounds(row)
+    coverage = min(bounds, default="")
+    return coverage, -row.count * max(bounds.get(coverage, [0.0]))
 
 
-def _coverages(row: Row) -> set[str]:
-    return {time["coverage"] for time in _times(row)}
-
-
-def _times(row: Row) -> list[Mapping[str, Any]]:
-    return [cell.facts["time"] for cell in row.cells.values() if "time" in cell.facts]
+def _bounds(row: Row) -> dict[str, list[float]]:
+    """Return the bounds of a row's calls by their coverage; 0 for calls without one."""
+    times = (cell.facts["time"] for cell in row.cells.values() if "time" in cell.facts)
+    return grouped((time["coverage"], time["bound_us"] or 0.0) for time in times)
 
 
 def _cells(row: Row, checked: Checked) -> tuple[str, ...]:
@@ -622,7 +615,7 @@ def time_notes(matrix: Matrix) -> list[str]:
 def headline(matrix: Matrix) -> str:
     """Return calls and lower bounds in one sentence, without bounds that are not compared."""
     calls = calls_text(sum(row.count for row in matrix.rows), len(matrix.rows))
-    if any(len(_coverages(row)) > 1 for row in matrix.rows):
+    if any(len(_bounds(row)) > 1 for row in matrix.rows):
         return say("{calls}: bounds cover different work, not compared", calls=calls)
     bounds = (
         Text("{time} on {label}", time=_covered_times(sums), label=label)
@@ -640,31 +633,16 @@ def times_parts(matrix: Matrix) -> list[RenderableType]:
     """Return the sums and the calls with their times, each after a gap; nothing without times."""
     if not matrix.timed:
         return []
-    rows = call_rows(matrix)
+    calls = calls_table(matrix)
     return [
         "",
-        _table(TOTALS, totals_rows(matrix)),
+        totals_table(matrix),
         "",
-        _table(CALLS, rows[:SHOWN_ROWS]),
-        *_more_calls(len(rows)),
+        replace(calls, rows=calls.rows[:SHOWN_ROWS]),
+        *_more_calls(len(calls.rows)),
         "",
         *(Paragraph(line, "dim") for line in time_notes(matrix)),
     ]
-
-
-def _table(names: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
-    return Table(
-        [
-            Column(
-                name,
-                right=name in _RIGHT,
-                wraps=name in ("call", "path", "estimate", "peak workspace", "product"),
-                key=name in ("product", "call", ""),
-            )
-            for name in names
-        ],
-        rows,
-    )
 
 
 def preflight_view(matrix: Matrix) -> Group:
@@ -747,11 +725,6 @@ def _counted(title: str, facts: str, rows: Sequence[Sequence[str]]) -> Table:
     )
 
 
-COUNTS = (
-    *("target", "calls", "run", "overflow", "refused", "no tiling", "malformed", "unknown"),
-    *("not accepted", "peak workspace"),
-)
-"""Headings of the counts of every target."""
 LEVELS = {ERROR: "fails", INFORMATIONAL: "informational", ACCEPTED: "in the baseline"}
 
 
@@ -772,12 +745,8 @@ def preflight_report(matrix: Matrix, file: str = "", call: str = "") -> Document
         labels=labels_text(matrix.labels),
     )
     sentence += say("{bad} not accepted", bad=bad) if bad else say("all accepted")
-    tables = (
-        *_time_tables(matrix),
-        _targets_table(matrix),
-        _calls_table(matrix),
-        _faults_table(matrix),
-    )
+    times = (totals_table(matrix), calls_table(matrix)) if matrix.timed else ()
+    tables = (*times, _targets_table(matrix), _cells_table(matrix), _faults_table(matrix))
     notes = [
         *time_notes(matrix),
         *filter(None, [legend_text(matrix)]),
@@ -791,15 +760,6 @@ def preflight_report(matrix: Matrix, file: str = "", call: str = "") -> Document
             say("preflight of {file}", file=file), sentence, tables, notes=notes, call=call
         ),
         outcome="bad" if bad else "good",
-    )
-
-
-def _time_tables(matrix: Matrix) -> tuple[Table, ...]:
-    if not matrix.timed:
-        return ()
-    return (
-        Table(TOTALS, tuple(totals_rows(matrix)), "Sums"),
-        Table(CALLS, tuple(call_rows(matrix)), "Calls by their time"),
     )
 
 
@@ -819,10 +779,14 @@ def _targets_table(matrix: Matrix) -> Table:
         )
         for label, summary in matrix.summaries().items()
     )
-    return Table(COUNTS, rows, "Targets")
+    headings = (
+        *("target", "calls", "run", "overflow", "refused", "no tiling", "malformed", "unknown"),
+        *("not accepted", "peak workspace"),
+    )
+    return Table(headings, rows, "Targets")
 
 
-def _calls_table(matrix: Matrix) -> Table:
+def _cells_table(matrix: Matrix) -> Table:
     budget = matrix.policy.max_workspace
     rows: tuple[tuple[Cell, ...], ...] = tuple(
         (

@@ -5,6 +5,7 @@ Measured times stand beside their lower bounds.
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,6 @@ from npu_sim.timelines.model import Calibration, Ceiling
 
 SHOWN_KERNELS = 6
 """Number of unmodelled kernels shown by name; the rest are counted."""
-LAUNCHED = ("launch", "measured", "share", "bound", "cores")
 NOTE = "bound: published rates, never measured; no execution of the plan can be faster"
 
 
@@ -95,11 +95,8 @@ def _call_parts(calls: CallGroup) -> tuple[RenderableType, ...]:
         "",
         Paragraph(_call_title(calls), "bold", is_line=True),
         Paragraph(plan_command(calls.plan, calls.plan.product), "dim", is_line=True),
-        Table(
-            [Column(name, right=name != "launch", key=name == "launch") for name in LAUNCHED],
-            call_rows(calls),
-        ),
-        lines_table(call_assumption_lines(calls)),
+        _call_table(calls),
+        lines_table(_call_assumption_lines(calls)),
     )
 
 
@@ -108,20 +105,19 @@ def whole_profile_view(answer: MeasuredProfile) -> RenderableType:
     return measured_profile_view(answer, "all")
 
 
-GROUPS = ("kernel", "launches", "share", "measured", "bound", "gap", "estimate", "busiest pipe")
-"""Columns of equal launches."""
-
-
 def _groups_table(groups: Sequence[MeasuredGroup], whole_us: float) -> Table:
-    columns = [
-        Column(name, right=name in GROUPS[1:6], wraps=name in GROUPS[0::6], key=name == "kernel")
-        for name in GROUPS
-    ]
+    """Return equal launches, a row each; ``whole_us`` is the measured time of the file."""
+    numbers = ("launches", "share", "measured", "bound", "gap")
+    columns = (
+        Column("kernel", wraps=True, key=True),
+        *(Column(name, right=True) for name in numbers),
+        Column("estimate", wraps=True),
+        Column("busiest pipe"),
+    )
     return Table(columns, [_group_cells(group, whole_us) for group in groups])
 
 
 def _group_cells(group: MeasuredGroup, whole_us: float) -> tuple[str, ...]:
-    """Return equal launches under ``GROUPS``; ``whole_us`` is the measured time of the file."""
     facts = group.as_dict()
     measured, bound, pipe = facts["median_us"], facts["bound_us"], group.busiest_pipe
     return (
@@ -155,11 +151,11 @@ def file_lines(answer: MeasuredProfile, pattern: str = "") -> list[Line]:
 
 
 def _device_lines(answer: MeasuredProfile, device: MeasuredDevice) -> list[Line]:
-    others = ""
-    if device.others:
-        others = say(
-            "; also consistent with {others}: set --soc to choose", others=", ".join(device.others)
-        )
+    others = (
+        say("; also consistent with {others}: set --soc to choose", others=", ".join(device.others))
+        if device.others
+        else ""
+    )
     return [
         ("SoC", device.profile.soc, device.found_by + others),
         ("release", answer.release, answer.release_found_by),
@@ -178,9 +174,10 @@ def _call_title(calls: CallGroup) -> str:
     )
 
 
-def call_rows(calls: CallGroup) -> list[tuple[str, ...]]:
-    """Return one row per launch of a call, under ``LAUNCHED``; unknown cells are empty."""
-    return [
+def _call_table(calls: CallGroup) -> Table:
+    """Return the launches of a call, a row each; unknown cells are empty."""
+    numbers = ("measured", "share", "bound", "cores")
+    rows = [
         (
             call["kernel"],
             time_text(call["median_us"]),
@@ -190,9 +187,12 @@ def call_rows(calls: CallGroup) -> list[tuple[str, ...]]:
         )
         for call in calls.as_dict()["launches"]
     ]
+    return Table(
+        (Column("launch", key=True), *(Column(name, right=True) for name in numbers)), rows
+    )
 
 
-def call_assumption_lines(calls: CallGroup) -> list[Line]:
+def _call_assumption_lines(calls: CallGroup) -> list[Line]:
     """Return what the bound of a call assumes."""
     return assumption_lines(
         calls.assumptions, [(launch.assumption, launch.bound_us) for launch in calls.otherwise]
@@ -411,10 +411,9 @@ def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
             (
                 say("Call {operator}", calls.plan),
                 (
-                    _call_picture(calls),
-                    *_call_over_time(calls),
-                    Table(LAUNCHED, call_rows(calls)),
-                    lines_table(call_assumption_lines(calls)),
+                    *_call_pictures(calls),
+                    _call_table(calls),
+                    lines_table(_call_assumption_lines(calls)),
                 ),
             )
             for calls in answer.calls
@@ -430,33 +429,41 @@ def _title(group: MeasuredGroup) -> str:
     return f"{facts['kernel']} {', '.join(facts['inputs'] or ['shapes unknown'])}"
 
 
-def _call_picture(calls: CallGroup) -> Picture:
-    return Picture(
-        time_bars(
-            [
-                (launch["kernel"], launch["median_us"], launch["bound_us"])
-                for launch in calls.as_dict()["launches"]
-            ]
-        ),
-        "Launches in launch order.",
-    )
-
-
-def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
+def _call_pictures(calls: CallGroup) -> tuple[Block, ...]:
     """Draw the launches of a call in order, with measured times and bounds."""
-    facts, plan = calls.as_dict(), calls.plan
-    launches, start = [], 0.0
-    for launch in facts["launches"]:
-        bound = launch["bound_us"] or 0.0
-        times = {"start_us": start, "us": bound, "measured_us": launch["median_us"]}
-        share = bound / facts["bound_us"] if facts["bound_us"] else 0.0
-        launches.append({"kernel": launch["kernel"], "share": share, "binds": "", **times})
-        start += bound
-    head = {"title": plan.title, "soc": plan.soc}
-    head |= {name: facts[name] for name in ("bound_us", "coverage")}
-    data = {**head, "launches": launches, "core": None, "pipes": []}
+    facts = calls.as_dict()
+    measured = facts["launches"]
+    bounds = [launch["bound_us"] or 0.0 for launch in measured]
+    launches = [
+        {
+            "kernel": launch["kernel"],
+            "share": bound / facts["bound_us"] if facts["bound_us"] else 0.0,
+            "binds": "",
+            "start_us": start,
+            "us": bound,
+            "measured_us": launch["median_us"],
+        }
+        for launch, bound, start in zip(
+            measured, bounds, accumulate(bounds, initial=0.0), strict=False
+        )
+    ]
+    data = {
+        "title": calls.plan.title,
+        "soc": calls.plan.soc,
+        "bound_us": facts["bound_us"],
+        "coverage": facts["coverage"],
+        "launches": launches,
+        "core": None,
+        "pipes": [],
+    }
+    bars = [(launch["kernel"], launch["median_us"], launch["bound_us"]) for launch in measured]
     note = "Measured above, the lower bounds of the same launches below."
-    return (Drawing("drawGantt", data, note), Paragraph(TRACE_NOTE), Paragraph(PERFETTO))
+    return (
+        Picture(time_bars(bars), "Launches in launch order."),
+        Drawing("drawGantt", data, note),
+        Paragraph(TRACE_NOTE),
+        Paragraph(PERFETTO),
+    )
 
 
 def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> Markup:
@@ -554,9 +561,6 @@ def _shapes(answer: CalibrationAnswer) -> Table:
     )
 
 
-CHANGED = ("kernel", "launches", "time before", "time after", "ratio", "share")
-
-
 def profile_comparison_view(comparison: ProfileComparison) -> RenderableType:
     """Return a comparison as a rich renderable, one row a kernel."""
     title = say(
@@ -566,13 +570,13 @@ def profile_comparison_view(comparison: ProfileComparison) -> RenderableType:
         us=time_text(comparison.us),
         before_us=time_text(comparison.before_us),
     )
-    columns = [Column(name, right=name != "kernel", key=name == "kernel") for name in CHANGED]
-    rows = [_cells(kernel) for kernel in comparison.kernels]
-    return stack(Paragraph(title, "bold green", is_line=True), "", Table(columns, rows))
+    numbers = ("launches", "time before", "time after", "ratio", "share")
+    columns = (Column("kernel", key=True), *(Column(name, right=True) for name in numbers))
+    table = Table(columns, [_cells(kernel) for kernel in comparison.kernels])
+    return stack(Paragraph(title, "bold green", is_line=True), "", table)
 
 
 def _cells(change: KernelChange) -> tuple[str, ...]:
-    """Return a kernel under ``CHANGED``."""
     ratio = "" if change.ratio is None else f"{change.ratio:.2f}x"
     if not change.launches_before:
         ratio = "new"

@@ -257,7 +257,6 @@ def _result(study: Study) -> str:
 
 
 ROWS_TITLE = "Rows that can differ"
-HEADINGS = ("row", "terms", "in", "cores", "spread", "ulp", "relative spread", "element")
 POSITIONS = {"row": "row {number}", "column": "column {number}", "element": "element {number}"}
 """Name of a row, column or element."""
 NOTE = (
@@ -282,9 +281,15 @@ def rows_title(rows: VariableRows) -> str:
     return say("{output}: its accumulation order is fixed", rows)
 
 
-def row_cells(rows: VariableRows) -> list[tuple[str, ...]]:
-    """Return the worst rows as cells under ``HEADINGS``."""
-    return [
+def rows_table(rows: VariableRows) -> Table:
+    """Return the worst rows that can differ."""
+    numbers = ("terms", "in", "cores", "spread", "ulp", "relative spread")
+    columns = (
+        Column("row", key=True),
+        *(Column(name, right=True) for name in numbers),
+        Column("element"),
+    )
+    cells = [
         (
             say(POSITIONS[row["axis"]], number=row["place"]),
             str(row["terms"]),
@@ -297,6 +302,7 @@ def row_cells(rows: VariableRows) -> list[tuple[str, ...]]:
         )
         for row in rows.as_dicts()
     ]
+    return Table(columns, cells, rows_title(rows))
 
 
 def rows_csv(every: Sequence[VariableRows]) -> str:
@@ -308,13 +314,9 @@ def rows_csv(every: Sequence[VariableRows]) -> str:
 
 def rows_view(every: Sequence[VariableRows]) -> RenderableType:
     """Return the worst rows of each output as a rich renderable."""
-    columns = [
-        Column(name, right=0 < number < len(HEADINGS) - 1, key=number == 0)
-        for number, name in enumerate(HEADINGS)
-    ]
-    tables = [("", rows_title(rows), Table(columns, row_cells(rows))) for rows in every]
+    parts = (part for rows in every for part in ("", rows_title(rows), rows_table(rows)))
     note = ["", NOTE] if any(len(rows.table) for rows in every) else []
-    return stack(*(part for parts in tables for part in parts), *note)
+    return stack(*parts, *note)
 
 
 MOST_TERMS = 10_000
@@ -352,7 +354,7 @@ def study_report(
     - ``call``: command that reproduces the report.
     - ``rows``: rows that can differ between runs.
     """
-    trees = data.get("certificates")
+    trees, outputs = data.get("certificates"), data.get("outputs", ())
     strips = (
         order_strip_data(output.output, OrderMask(output.axis, output.mask()))
         for output in rows
@@ -362,7 +364,8 @@ def study_report(
         ("Result: summation trees", _trees(trees)) if trees else ("Result", [lines_table(lines)]),
         ("Where", (Picture(order_strip(strip), "solid: depends on timing") for strip in strips)),
         (ROWS_TITLE, rows_blocks(rows)),
-        ("Curves", (*_running_errors(data), *_histograms(data))),
+        ("Curves", [_running_errors(output) for output in outputs if output.get("worst")]),
+        ("Curves", [_histogram(output) for output in outputs if "histogram" in output]),
     )
     return Document(headline, headline, sections, call)
 
@@ -382,51 +385,45 @@ def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
         "other. Every addition is one fp32 addition.",
     )
     rest = len(certificates) - shown
-    if not rest:
-        return (trees,)
-    return trees, Paragraph(
-        say(
-            "{certificates} more classes are in the JSON of the same call (--json).",
-            certificates=rest,
-        )
+    more = say(
+        "{certificates} more classes are in the JSON of the same call (--json).", certificates=rest
     )
+    return (trees, *([Paragraph(more)] if rest else []))
 
 
-def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
+def _running_errors(output: Mapping[str, Any]) -> Figure:
     """Draw the rounding error of the worst element in its two extreme orders, in ulp."""
-    for output in data.get("outputs", ()):
-        worst = output.get("worst")
-        if worst:
-            reference, factor = float(worst["deterministic_result"]), worst["factor"]
-            ulp = float(np.spacing(np.float32(abs(reference))))
-            curves = [
-                Curve(
-                    worst[f"{end}_order"],
-                    list(range(1, len(steps) + 1)),
-                    rounding_errors(steps, ulp / factor),
-                )
-                for end, steps in (
-                    ("lowest", worst["steps_to_lowest"]),
-                    ("highest", worst["steps_to_highest"]),
-                )
-            ]
-            exact = sum(step["value"] for step in worst["steps_to_lowest"])
-            caption = say(
-                "{output}[{index}] in the orders of its lowest and highest result: running fp32 "
-                "sum less the exact sum of the same contributions. Their ends lie {spread_ulp} ulp "
-                "apart. 1 ulp of the deterministic result is {ulp:.3g}.",
-                output=output["output"],
-                index=", ".join(map(str, worst["index"])),
-                spread_ulp=worst["spread_ulp"],
-                ulp=ulp,
-            )
-            yield curve_figure(
-                Axis("contributions added"),
-                Axis("off the exact sum, ulp of the result"),
-                curves,
-                (Bound(say("deterministic result"), (reference - factor * exact) / ulp, "y"),),
-                caption=caption,
-            )
+    worst = output["worst"]
+    reference, factor = float(worst["deterministic_result"]), worst["factor"]
+    ulp = float(np.spacing(np.float32(abs(reference))))
+    curves = [
+        Curve(
+            worst[f"{end}_order"],
+            list(range(1, len(steps) + 1)),
+            rounding_errors(steps, ulp / factor),
+        )
+        for end, steps in (
+            ("lowest", worst["steps_to_lowest"]),
+            ("highest", worst["steps_to_highest"]),
+        )
+    ]
+    exact = sum(step["value"] for step in worst["steps_to_lowest"])
+    caption = say(
+        "{output}[{index}] in the orders of its lowest and highest result: running fp32 sum less "
+        "the exact sum of the same contributions. Their ends lie {spread_ulp} ulp apart. 1 ulp of "
+        "the deterministic result is {ulp:.3g}.",
+        output=output["output"],
+        index=", ".join(map(str, worst["index"])),
+        spread_ulp=worst["spread_ulp"],
+        ulp=ulp,
+    )
+    return curve_figure(
+        Axis("contributions added"),
+        Axis("off the exact sum, ulp of the result"),
+        curves,
+        (Bound(say("deterministic result"), (reference - factor * exact) / ulp, "y"),),
+        caption=caption,
+    )
 
 
 def rounding_errors(steps: Sequence[Mapping[str, Any]], ulp: float) -> list[float]:
@@ -435,46 +432,41 @@ def rounding_errors(steps: Sequence[Mapping[str, Any]], ulp: float) -> list[floa
     return [(step["sum_after"] - total) / ulp for step, total in zip(steps, exact, strict=True)]
 
 
-def _histograms(data: Mapping[str, Any]) -> Iterator[Figure]:
-    """Draw the ulp histogram of each variant and output with a logarithmic axis."""
-    for output in data.get("outputs", ()):
-        if "histogram" in output:
-            edges = [
-                "more" if bar["up_to_ulp"] is None else f"<= {bar['up_to_ulp']:g}"
-                for bar in output["histogram"]
-            ]
-            counts = [bar["elements"] for bar in output["histogram"]]
-            top = np.log10(max(max(counts), 1)) + 0.6
-            axis = {
-                "title": {"text": "elements, logarithmic"},
-                "type": "log",
-                "range": [-0.3, float(top)],
-                "dtick": 1,
-            }
-            yield Figure(
-                (
-                    {
-                        "type": "bar",
-                        "x": edges,
-                        "y": counts,
-                        "name": output["output"],
-                        "text": [str(count) if count else "" for count in counts],
-                        "textposition": "outside",
-                        "cliponaxis": False,
-                    },
-                ),
-                {"xaxis": {"title": {"text": "error in ulp"}, "type": "category"}, "yaxis": axis},
-                say(
-                    "{variant}: {output} against float64; above each bar, its number of elements",
-                    variant=output["variant"],
-                    output=output["output"],
-                ),
-            )
+def _histogram(output: Mapping[str, Any]) -> Figure:
+    """Draw the ulp histogram of a variant and output with a logarithmic axis."""
+    edges = [
+        "more" if bar["up_to_ulp"] is None else f"<= {bar['up_to_ulp']:g}"
+        for bar in output["histogram"]
+    ]
+    counts = [bar["elements"] for bar in output["histogram"]]
+    top = np.log10(max(max(counts), 1)) + 0.6
+    bars = {
+        "type": "bar",
+        "x": edges,
+        "y": counts,
+        "name": output["output"],
+        "text": [str(count) if count else "" for count in counts],
+        "textposition": "outside",
+        "cliponaxis": False,
+    }
+    axis = {
+        "title": {"text": "elements, logarithmic"},
+        "type": "log",
+        "range": [-0.3, float(top)],
+        "dtick": 1,
+    }
+    return Figure(
+        (bars,),
+        {"xaxis": {"title": {"text": "error in ulp"}, "type": "category"}, "yaxis": axis},
+        say(
+            "{variant}: {output} against float64; above each bar, its number of elements",
+            variant=output["variant"],
+            output=output["output"],
+        ),
+    )
 
 
 def rows_blocks(every: Sequence[VariableRows]) -> tuple[Block, ...]:
     """Return the rows that can differ between runs as tables; nothing if there are none."""
-    tables = tuple(
-        Table(HEADINGS, row_cells(rows), rows_title(rows)) for rows in every if len(rows.table)
-    )
+    tables = [rows_table(rows) for rows in every if len(rows.table)]
     return (*tables, Paragraph(NOTE)) if tables else ()

@@ -29,7 +29,6 @@ from npu_sim.plans.model import (
     Plan,
     ProfileKey,
     Workspace,
-    WorkspaceArea,
     WorkspaceNode,
     WorkspacePart,
 )
@@ -231,9 +230,11 @@ def values_text(decision: Decision) -> str:
     return joined(texts, ", ")
 
 
-def plan_view(plan: Plan) -> Group:
-    """Return a plan as a rich renderable."""
-    return _view(plan, [])
+def plan_view(plan: Plan, results: Sequence[Line] = ()) -> Group:
+    """Return a plan, and the results of its run if any, as a rich renderable."""
+    headline = Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True)
+    lines = (*plan_lines(plan), *change_lines(plan), *results)
+    return stack(headline, "", lines_table(lines, styles=LINE_STYLES))
 
 
 def prepared_view(prepared: Prepared) -> Group:
@@ -241,15 +242,9 @@ def prepared_view(prepared: Prepared) -> Group:
     return plan_view(prepared.plan)
 
 
-def _view(plan: Plan, results: list[Line]) -> Group:
-    headline = Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True)
-    lines = plan_lines(plan) + change_lines(plan) + results
-    return stack(headline, "", lines_table(lines, styles=LINE_STYLES))
-
-
 def result_view(result: Result) -> Group:
     """Return a run as a rich renderable: its plan and its results."""
-    return _view(result.plan, result_lines(result))
+    return plan_view(result.plan, result_lines(result))
 
 
 def order_mask_text(mask: OrderMask) -> str:
@@ -283,18 +278,6 @@ def result_lines(result: Result) -> list[Line]:
     ]
 
 
-LAUNCH_COLUMNS = (
-    "launch",
-    "kernel",
-    "reads",
-    "writes",
-    "bytes read",
-    "bytes written",
-    "cores",
-    "evidence",
-)
-
-
 def tensors_text(tensors: Sequence[LaunchTensor]) -> str:
     """Return tensors with shape and dtype: ``grad 4096x512:bf16, indices 4096:int32``."""
     named = (
@@ -306,23 +289,6 @@ def tensors_text(tensors: Sequence[LaunchTensor]) -> str:
 def name_text(name: str) -> str:
     """Return a tensor's name; argument names stay as they are, other names are translated."""
     return translated(name) if " " in name else name
-
-
-def launch_rows(launches: Sequence[Launch]) -> list[tuple[str, ...]]:
-    """Return one row per launch, under ``LAUNCH_COLUMNS``."""
-    return [
-        (
-            str(number),
-            launch.kernel,
-            tensors_text(launch.inputs),
-            tensors_text(launch.outputs),
-            count_text(launch.read_bytes),
-            count_text(launch.written_bytes),
-            "" if launch.block_dim is None else str(launch.block_dim),
-            launch.evidence.value + (Text("; {note}", launch) if launch.note else ""),
-        )
-        for number, launch in enumerate(launches)
-    ]
 
 
 FAMILY = "Ascend"
@@ -344,11 +310,19 @@ def socs_text(names: Sequence[str]) -> str:
     )
 
 
-KERNELS = ("node", "kernel", "reads", "writes for later", "own workspace")
-AREAS = ("area", "bytes", "offset", "bucket", "lives at")
-BUCKETS = ("bucket", "bytes", "offset", "areas in it")
-Names = tuple[str, ...]
-_NUMBERS = ("node", "bytes", "offset", "bucket")
+SIZES = (Column("bytes", right=True), Column("offset", right=True))
+KERNELS = (
+    Column("node", right=True, key=True),
+    *(Column(name, wraps=True) for name in ("kernel", "reads", "writes for later")),
+    Column("own workspace", wraps=True),
+)
+AREAS = (
+    Column("area", wraps=True, key=True),
+    *SIZES,
+    Column("bucket", right=True),
+    Column("lives at", wraps=True),
+)
+BUCKETS = (Column("bucket", right=True, key=True), *SIZES, Column("areas in it", wraps=True))
 
 
 def workspace_headline(workspace: Workspace) -> str:
@@ -370,85 +344,40 @@ def workspace_tables(workspace: Workspace, indent: int = 0) -> RenderableType:
     """Return kernels, areas and buckets as tables."""
     if not workspace.nodes:
         return Paragraph("no kernel needs any")
-    kernels, areas, buckets = (
-        _table(names, rows, indent) for _, names, rows in workspace_rows(workspace)
-    )
+    kernels, areas, buckets = tables_of_workspace(workspace, indent).values()
     return stack(kernels, "", areas, "", buckets)
 
 
-def workspace_rows(workspace: Workspace) -> tuple[tuple[str, Names, list[Names]], ...]:
-    """Return title, headings and rows of the tables of a workspace; nothing without kernels."""
+def tables_of_workspace(workspace: Workspace, indent: int = 0) -> dict[str, Table]:
+    """Return the tables of kernels, areas and buckets by their titles; none without kernels."""
     if not workspace.nodes:
-        return ()
-    return (
-        ("Kernels", KERNELS, _kernel_rows(workspace)),
-        ("Areas", AREAS, _area_rows(workspace)),
-        ("Buckets", BUCKETS, _bucket_rows(workspace)),
-    )
-
-
-def _table(names: Names, rows: list[Names], indent: int) -> Table:
-    columns = [
-        Column(name, right=name in _NUMBERS, wraps=name not in _NUMBERS, key=number == 0)
-        for number, name in enumerate(names)
-    ]
-    return Table(columns, rows, indent=indent)
-
-
-def _kernel_rows(workspace: Workspace) -> list[tuple[str, ...]]:
-    """Return one row per kernel, under ``KERNELS``."""
-    texts = {str(area.name): area.name for area in workspace.areas}
-    return [
+        return {}
+    names = {str(area.name): area.name for area in workspace.areas}
+    kernels = [
         (
             str(number),
             node.name,
             *(
-                joined((name_text(texts.get(name, name)) for name in names), ", ")
-                for names in (node.inputs, node.outputs)
+                joined((name_text(names.get(name, name)) for name in tensors), ", ")
+                for tensors in (node.inputs, node.outputs)
             ),
             _own(node),
         )
         for number, node in enumerate(workspace.nodes)
     ]
-
-
-def _own(node: WorkspaceNode) -> str:
-    if not node.workspace:
-        return ""
-    if all(part.evidence.value == "unknown" for part in node.workspace):
-        return "unknown, counted as 0"
-    return say(
-        "{size}{model}",
-        size=bytes_text(sum(part.bytes for part in node.workspace)),
-        model=", model" if any(part.evidence.value == "model" for part in node.workspace) else "",
-    )
-
-
-def _area_rows(workspace: Workspace) -> list[tuple[str, ...]]:
-    """Return one row per area, under ``AREAS``."""
-    return [
+    areas = [
         (
             area.name,
             count_text(area.bytes),
             count_text(area.offset),
             str(area.bucket),
-            _nodes_text(area),
+            say("node {first_node}", area)
+            if area.first_node == area.last_node
+            else say("nodes {first_node} to {last_node}", area),
         )
         for area in workspace.areas
     ]
-
-
-def _nodes_text(area: WorkspaceArea) -> str:
-    return (
-        say("node {first_node}", area)
-        if area.first_node == area.last_node
-        else say("nodes {first_node} to {last_node}", area)
-    )
-
-
-def _bucket_rows(workspace: Workspace) -> list[tuple[str, ...]]:
-    """Return one row per bucket, under ``BUCKETS``."""
-    return [
+    buckets = [
         (
             str(number),
             count_text(bucket.bytes),
@@ -457,6 +386,21 @@ def _bucket_rows(workspace: Workspace) -> list[tuple[str, ...]]:
         )
         for number, bucket in enumerate(workspace.buckets)
     ]
+    return {
+        "Kernels": Table(KERNELS, kernels, indent=indent),
+        "Areas": Table(AREAS, areas, indent=indent),
+        "Buckets": Table(BUCKETS, buckets, indent=indent),
+    }
+
+
+def _own(node: WorkspaceNode) -> str:
+    """Return the size of a kernel's own workspace; empty for none."""
+    evidence = {part.evidence for part in node.workspace}
+    if evidence == {Evidence.UNKNOWN}:
+        return "unknown, counted as 0"
+    size = bytes_text(sum(part.bytes for part in node.workspace))
+    model = ", model" if Evidence.MODEL in evidence else ""
+    return say("{size}{model}", size=size, model=model) if evidence else ""
 
 
 def plan_command(plan: Plan, product: str) -> str:

@@ -11,6 +11,7 @@ from npu_sim.show.text import Line, socs_text
 from npu_sim.status import Unplanned
 from npu_sim.timelines.model import (
     Change,
+    Estimate,
     LaunchEstimate,
     LaunchTime,
     ModePrice,
@@ -55,15 +56,11 @@ def coverage_lines(coverages: Iterable[str]) -> list[str]:
     marks = [
         Text("'{coverage}'", coverage=coverage) for coverage in dict.fromkeys(coverages) if coverage
     ]
-    if not marks:
-        return []
-    return [
-        say(
-            "bounds marked {marks} leave out computation without a published rate; bounds that "
-            "cover different work are not compared",
-            marks=joined(marks, ", "),
-        )
-    ]
+    text = (
+        "bounds marked {marks} leave out computation without a published rate; bounds that cover "
+        "different work are not compared"
+    )
+    return [say(text, marks=joined(marks, ", "))] if marks else []
 
 
 def timeline_lines(timeline: Timeline) -> list[Line]:
@@ -87,7 +84,7 @@ def about_us(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
-def estimate_text(estimate: VectorEstimate | LaunchEstimate) -> str:
+def estimate_text(estimate: Estimate) -> str:
     """Return an estimate with its range: ``vector pipe about 40 us (36 to 44)``."""
     limits = say("{low} to {high}", low=about_us(estimate.low_us), high=about_us(estimate.high_us))
     if isinstance(estimate, VectorEstimate):
@@ -103,7 +100,7 @@ def _ranged(us: float, low: float, high: float) -> str:
     return say("about {estimate} us ({low} to {high})", **shown)
 
 
-def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
+def estimate_note(estimate: Estimate) -> str:
     """Return the evidence for an estimate, and the user's influence on it."""
     if isinstance(estimate, LaunchEstimate):
         if estimate.us is None:
@@ -120,34 +117,30 @@ def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
     )
 
 
-def launch_estimates(launches: Sequence[LaunchTime]) -> list[tuple[str, str]]:
-    """Return each estimate of a call's launches with its kernel and evidence."""
-    return [
+def _estimates(timeline: Timeline) -> list[tuple[str, str]]:
+    """Return the estimates of a call and of its launches as lines."""
+    launches: list[tuple[str, str]] = [
         (
             Text("{kernel}: {estimate}", launch, estimate=estimate_text(launch.estimate)),
             estimate_note(launch.estimate),
         )
-        for launch in launches
+        for launch in timeline.launches
         if launch.estimate is not None
     ]
-
-
-def _estimates(timeline: Timeline) -> list[tuple[str, str]]:
-    """Return the estimates of a call and of its launches as lines."""
-    launches = launch_estimates(timeline.launches)
     if timeline.estimate_us is None:
         return launches
     return [(call_estimate_text(timeline), "sum of the launches"), *launches]
 
 
+def _estimates_of(timeline: Timeline) -> list[Estimate]:
+    return [launch.estimate for launch in timeline.launches if launch.estimate is not None]
+
+
 def call_estimate_text(timeline: Timeline) -> str:
     """Return the estimate of a call whose launches all have one, with its range."""
-    ranges = [
-        (launch.estimate.low_us, launch.estimate.high_us)
-        for launch in timeline.launches
-        if launch.estimate is not None
-    ]
-    low, high = (sum(ends) for ends in zip(*ranges, strict=True))
+    estimates = _estimates_of(timeline)
+    low = sum(estimate.low_us for estimate in estimates)
+    high = sum(estimate.high_us for estimate in estimates)
     return _ranged(timeline.estimate_us or 0.0, low, high)
 
 
@@ -155,7 +148,7 @@ def estimate_cell(timeline: Timeline) -> str:
     """Return the estimate of a call, or of its only estimated launch, as a cell; empty if none."""
     if timeline.estimate_us is not None:
         return call_estimate_text(timeline)
-    estimates = [launch.estimate for launch in timeline.launches if launch.estimate is not None]
+    estimates = _estimates_of(timeline)
     if len(estimates) != 1:
         return say("of {count} launches", count=len(estimates)) if estimates else ""
     (estimate,) = estimates
@@ -166,18 +159,10 @@ def estimate_cell(timeline: Timeline) -> str:
 
 def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
     """Return the evidence of all estimates of a comparison; empty if there are none."""
-    estimates = [
-        launch.estimate.evidence
-        for timeline in timelines
-        for launch in timeline.launches
-        if launch.estimate is not None
-    ]
-    if estimates:
-        return say(
-            "estimates (V: busy time of the vector pipe, not of the launch): {evidence}",
-            evidence=joined(dict.fromkeys(estimates)),
-        )
-    return ""
+    estimates = (estimate for timeline in timelines for estimate in _estimates_of(timeline))
+    evidence = joined(dict.fromkeys(estimate.evidence for estimate in estimates))
+    text = "estimates (V: busy time of the vector pipe, not of the launch): {evidence}"
+    return say(text, evidence=evidence) if evidence else ""
 
 
 def _launch_line(number: int, launch: LaunchTime) -> Line:

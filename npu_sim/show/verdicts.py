@@ -57,11 +57,12 @@ MOST_SOCS = 3
 """SoCs that a line names where several products were tried."""
 MOST_ROWS = 5
 """Elements and rows that the text lists; reports and JSON have more."""
-HEADINGS = ("element", "verdict", "given", "computed", "reason")
-
-
-DIFFERENCES = ("row", "elements", "largest difference", "first result", "second result")
-"""Columns of rows that differ between two results."""
+COLUMNS = (
+    Column("element", key=True),
+    *(Column(name) for name in ("verdict", "given", "computed")),
+    Column("reason", wraps=True),
+)
+"""Columns of the worst elements."""
 
 
 def sentence(verdict: OutputVerdict, product: str = "") -> str:
@@ -82,47 +83,44 @@ def _product(answer: Verification) -> str:
     return load_profile(answer.product).product.title if len(products) > 1 else ""
 
 
-def verdict_lines(verdict: OutputVerdict) -> Iterator[tuple[str, str]]:
-    """Yield how many elements have which verdict, and what explains unreachable ones."""
+def verdict_lines(verdict: OutputVerdict) -> list[tuple[str, str]]:
+    """Return how many elements have which verdict, and what explains unreachable ones."""
     ruled = verdict.within_a_rule
     fixed, timing = ~verdict.order_dependent & ~ruled, verdict.order_dependent & ~ruled
-    if fixed.any() or not verdict.elements.size:
-        different = int((verdict.elements[fixed] > 0).sum())
-        counted = Text(
-            "{count} elements: {same}",
-            count=int(fixed.sum()),
-            same=Text("equal bits") if not different else Text("{count} differ", count=different),
-        )
-        yield Text("one legal order"), counted
-    if timing.any():
-        text = (
-            "{count} elements: {equal} equal, {reachable} reachable, {undecided} undecided, "
-            "{unreachable} unreachable"
-        )
-        yield Text("depends on timing"), _counted(text, verdict.elements[timing])
-    if ruled.any():
-        text = (
-            "{count} elements: {equal} as simulated, {undecided} within its bound, {unreachable} "
-            "beyond it"
-        )
-        yield Text("open rule"), _counted(text, verdict.elements[ruled])
-        yield from ((Text("rule"), rule.reason) for rule in verdict.rules)
-    yield from _reachable_sets(verdict)
-    if verdict.rounded_from:
-        yield (
-            Text("compared"),
-            Text("after rounding to {dtype}, in which it is given", dtype=str(verdict.given.dtype)),
-        )
-    if verdict.order:
-        yield Text("order of arrival"), verdict.order
-    for pattern in verdict.patterns:
-        yield Text("pattern"), pattern
-    for explanation in verdict.explanations:
-        yield Text("explained by"), _explanation(explanation)
-    if not verdict.possible and not verdict.explanations:
-        yield Text("explained by"), Text("none of the alternatives that were simulated")
-    for step in verdict.next_steps:
-        yield Text("next"), step
+    different = int((verdict.elements[fixed] > 0).sum())
+    in_order = Text(
+        "{count} elements: {same}",
+        count=int(fixed.sum()),
+        same=Text("{count} differ", count=different) if different else "equal bits",
+    )
+    in_time = _counted(
+        "{count} elements: {equal} equal, {reachable} reachable, {undecided} undecided, "
+        "{unreachable} unreachable",
+        verdict.elements[timing],
+    )
+    by_rule = _counted(
+        "{count} elements: {equal} as simulated, {undecided} within its bound, {unreachable} "
+        "beyond it",
+        verdict.elements[ruled],
+    )
+    rounded = Text(
+        "after rounding to {dtype}, in which it is given", dtype=str(verdict.given.dtype)
+    )
+    explanations = [*map(_explanation, verdict.explanations)]
+    if not verdict.possible and not explanations:
+        explanations.append(Text("none of the alternatives that were simulated"))
+    return [
+        *([("one legal order", in_order)] if fixed.any() or not verdict.elements.size else []),
+        *([("depends on timing", in_time)] if timing.any() else []),
+        *([("open rule", by_rule)] if ruled.any() else []),
+        *(("rule", rule.reason) for rule in verdict.rules if ruled.any()),
+        *_reachable_sets(verdict),
+        *([("compared", rounded)] if verdict.rounded_from else []),
+        *([("order of arrival", verdict.order)] if verdict.order else []),
+        *(("pattern", pattern) for pattern in verdict.patterns),
+        *(("explained by", explanation) for explanation in explanations),
+        *(("next", step) for step in verdict.next_steps),
+    ]
 
 
 def _counted(text: str, codes: np.ndarray) -> str:
@@ -131,11 +129,11 @@ def _counted(text: str, codes: np.ndarray) -> str:
     return Text(text, count=codes.size, **counts)
 
 
-def _reachable_sets(verdict: OutputVerdict) -> Iterator[tuple[str, str]]:
-    """Yield how wide the set of the values that an element can have is."""
+def _reachable_sets(verdict: OutputVerdict) -> list[tuple[str, str]]:
+    """Return how wide the set of the values that an element can have is."""
     examined = verdict.measured_sets
     if not examined:
-        return
+        return []
     ulp = max(map(verdict.width, examined))
     counts = [element.values for element in examined]
     text = (
@@ -143,27 +141,24 @@ def _reachable_sets(verdict: OutputVerdict) -> Iterator[tuple[str, str]]:
         if not min(counts)
         else "{least} to {most} values an element, within {ulp} ulp ({count} elements examined)"
     )
-    yield (
-        Text("reachable"),
-        Text(text, least=min(counts), most=max(counts), ulp=ulp, count=len(examined)),
-    )
+    width = Text(text, least=min(counts), most=max(counts), ulp=ulp, count=len(examined))
+    return [("reachable", width)]
 
 
 def _explanation(explanation: Explanation) -> str:
+    text = "{alternative}: {explained} of {of} elements are possible there"
     if explanation.whole:
-        return Text("{alternative}: possible there, with every other element", explanation)
-    if explanation.impossible:
-        return Text(
+        text = "{alternative}: possible there, with every other element"
+    elif explanation.impossible:
+        text = (
             "{alternative}: {explained} of {of} elements are possible there, but {impossible} "
-            "others are not",
-            explanation,
+            "others are not"
         )
-    return Text("{alternative}: {explained} of {of} elements are possible there", explanation)
+    return Text(text, explanation)
 
 
-def element_rows(verdict: OutputVerdict, most: int = WORST_ELEMENTS) -> list[tuple[str, ...]]:
-    """Return the worst elements as cells under ``HEADINGS``."""
-    return [
+def _worst_elements(verdict: OutputVerdict, most: int = WORST_ELEMENTS, indent: int = 0) -> Table:
+    rows = [
         (
             ", ".join(map(str, index)),
             verdict.status_of(index),
@@ -173,19 +168,21 @@ def element_rows(verdict: OutputVerdict, most: int = WORST_ELEMENTS) -> list[tup
         )
         for index in verdict.worst[:most]
     ]
+    return Table(COLUMNS, rows, "Worst elements", indent=indent)
 
 
-def place_lines(answer: Verification) -> Iterator[tuple[str, str]]:
-    """Yield the device of the verdicts, and the combinations under which they are possible."""
-    mode = "on" if answer.deterministic else "off"
-    yield (
-        Text("simulated on"),
-        Text("{soc}, release {release}, deterministic computation {mode}", answer, mode=Text(mode)),
+def place_lines(answer: Verification) -> list[tuple[str, str]]:
+    """Return the device of the verdicts, and the combinations under which they are possible."""
+    device = Text(
+        "{soc}, release {release}, deterministic computation {mode}",
+        answer,
+        mode=Text("on" if answer.deterministic else "off"),
     )
-    if len(answer.combinations) > 1:
-        yield from ((Text("possible on"), place) for place in _places(answer))
-        if not answer.possible:
-            yield Text("possible on"), Text("none of the combinations that were asked for")
+    places = [*_places(answer)] or ["none of the combinations that were asked for"]
+    return [
+        ("simulated on", device),
+        *(("possible on", place) for place in places if len(answer.combinations) > 1),
+    ]
 
 
 def _places(answer: Verification) -> Iterator[str]:
@@ -209,44 +206,38 @@ def _places(answer: Verification) -> Iterator[str]:
 def verification_view(answer: Verification) -> RenderableType:
     """Return an answer as a rich renderable."""
     parts: list[RenderableType] = []
-    columns = [Column(name, key=name == "element", wraps=name == "reason") for name in HEADINGS]
     for verdict in answer.outputs.values():
-        worst = Table(columns, element_rows(verdict, MOST_ROWS), indent=2)
+        worst = _worst_elements(verdict, MOST_ROWS, indent=2)
         parts += [output_verdict_view(verdict, _product(answer)), *after_gap(worst), ""]
     for difference in answer.against.values():
-        rows = Table(DIFFERENCES, difference_rows(difference)[:MOST_ROWS], indent=2)
+        rows = _differing_rows(difference, MOST_ROWS, indent=2)
         parts += [lines_table(difference_lines(difference)), *after_gap(rows), ""]
     return stack(*parts, lines_table(place_lines(answer)))
 
 
-def difference_lines(difference: ResultDifference) -> Iterator[tuple[str, str]]:
-    """Yield how many elements of two results differ, and whether timing explains it."""
-    count, rows = int(difference.differing.sum()), len(difference.rows)
-    yield (
-        Text("second result"),
-        Text(
-            "{status}; {count} of {of} elements differ from the first, in {rows} rows",
-            status=Text(difference.second.status),
-            count=count,
-            of=difference.differing.size,
-            rows=rows,
-        ),
+def difference_lines(difference: ResultDifference) -> list[tuple[str, str]]:
+    """Return how many elements of two results differ, and whether timing explains it."""
+    count = int(difference.differing.sum())
+    second = Text(
+        "{status}; {count} of {of} elements differ from the first, in {rows} rows",
+        status=Text(difference.second.status),
+        count=count,
+        of=difference.differing.size,
+        rows=len(difference.rows),
     )
-    if not count:
-        return
-    yield (
-        Text("cause"),
-        Text(
-            "timing explains it: both results are possible where they differ"
-            if difference.proved
-            else "not proved to be timing: see the verdicts of the rows"
-        ),
+    cause = (
+        "timing explains it: both results are possible where they differ"
+        if difference.proved
+        else "not proved to be timing: see the verdicts of the rows"
     )
+    return [("second result", second), *([("cause", cause)] if count else [])]
 
 
-def difference_rows(difference: ResultDifference) -> list[tuple[str, ...]]:
-    """Return the rows of two results that differ most, as cells under ``DIFFERENCES``."""
-    return [
+def _differing_rows(
+    difference: ResultDifference, most: int = WORST_ELEMENTS, indent: int = 0
+) -> Table:
+    """Return the rows of two results that differ most."""
+    rows = [
         (
             ", ".join(map(str, row["index"])),
             str(row["elements"]),
@@ -254,8 +245,10 @@ def difference_rows(difference: ResultDifference) -> list[tuple[str, ...]]:
             Text(row["first"]),
             Text(row["second"]),
         )
-        for row in difference.rows[:WORST_ELEMENTS]
+        for row in difference.rows[:most]
     ]
+    headings = ("row", "elements", "largest difference", "first result", "second result")
+    return Table(headings, rows, "Rows", indent=indent)
 
 
 def output_verdict_view(verdict: OutputVerdict, product: str = "") -> RenderableType:
@@ -286,10 +279,7 @@ def verification_report(answer: Verification, call: str = "") -> Document:
         *(
             (
                 say("{name}: two results", name=name),
-                (
-                    lines_table(difference_lines(difference)),
-                    Table(DIFFERENCES, difference_rows(difference), "Rows"),
-                ),
+                (lines_table(difference_lines(difference)), _differing_rows(difference)),
             )
             for name, difference in answer.against.items()
         ),
@@ -307,7 +297,7 @@ def _verdict_blocks(verdict: OutputVerdict) -> Iterator[Block]:
             element_map(verdict),
             "Elements in the order of memory; darker bars hold more of that verdict.",
         )
-    yield Table(HEADINGS, element_rows(verdict), "Worst elements")
+    yield _worst_elements(verdict)
 
 
 def element_map(verdict: OutputVerdict) -> Markup:
@@ -342,18 +332,25 @@ MOST_KINDS = 6
 """Functions that are not modelled are listed up to this number."""
 MOST_LINES = 4
 """Differences and entries of a kind are listed up to this number; reports and JSON have all."""
-CALL_HEADINGS = ("step and rank", "entry", "operator", "outcome", "verdict", "in the other dump")
-CALL_COLUMNS = [
-    Column(name, key=name == "entry", wraps=name not in CALL_HEADINGS[:3]) for name in CALL_HEADINGS
-]
+CALL_COLUMNS = (
+    Column("step and rank"),
+    Column("entry", key=True),
+    Column("operator"),
+    *(Column(name, wraps=True) for name in ("outcome", "verdict", "in the other dump")),
+)
 
 
 def dump_view(reading: DumpReading) -> RenderableType:
     """Return a dump as a rich renderable: what it has, every call, what deserves a look."""
-    details = (
-        *(line for call in reading.calls for line in call_lines(call)),
-        *(line for call in reading.other_calls for line in other_lines(reading, call)),
-    )
+    other_folder = reading.against or ""
+    entries = [
+        *((call, call.entry) for call in reading.calls),
+        *(
+            (call, Text("{entry} in {folder}", entry=call.entry, folder=other_folder))
+            for call in reading.other_calls
+        ),
+    ]
+    details = ((*line, entry) for call, entry in entries for line in call_lines(call))
     return stack(
         lines_table(head_lines(reading)),
         *after_gap(Table(CALL_COLUMNS, call_rows(reading))),
@@ -363,7 +360,7 @@ def dump_view(reading: DumpReading) -> RenderableType:
 
 
 def call_rows(reading: DumpReading) -> list[tuple[str, ...]]:
-    """Return the calls in their order, as cells under ``CALL_HEADINGS``."""
+    """Return the calls in their order, as cells under ``CALL_COLUMNS``."""
     several = len(reading.places) > 1
     places = {call.place for call in reading.other_calls}
     # the only dumps of two folders are compared although their places are named apart
@@ -385,49 +382,37 @@ def call_rows(reading: DumpReading) -> list[tuple[str, ...]]:
     ]
 
 
-def head_lines(reading: DumpReading) -> Iterator[tuple[str, str]]:
-    """Yield what the dump contains."""
-    yield Text("dump folder"), reading.folder
-    yield (
-        Text("contains"),
-        Text(
-            "{entries} entries in {places} dump.json, task {tasks}",
-            entries=reading.entries,
-            places=len(reading.places),
-            tasks=", ".join(reading.tasks),
-        ),
+def head_lines(reading: DumpReading) -> list[tuple[str, str]]:
+    """Return what the dump contains."""
+    entries = Text(
+        "{entries} entries in {places} dump.json, task {tasks}",
+        entries=reading.entries,
+        places=len(reading.places),
+        tasks=", ".join(reading.tasks),
     )
-    yield (
-        Text("simulated on"),
-        Text(
-            "{product}, {soc}, {release}, deterministic computation {mode}",
-            product=reading.product,
-            soc=reading.soc,
-            release=reading.release,
-            mode=Text("on") if reading.deterministic else Text("off"),
-        ),
+    device = Text(
+        "{product}, {soc}, {release}, deterministic computation {mode}",
+        reading,
+        mode=Text("on" if reading.deterministic else "off"),
     )
-    if reading.other_target:
-        yield Text("the other dump on"), reading.other_target
-    if reading.not_modelled:
-        kinds = sorted(reading.not_modelled.items(), key=lambda kind: -kind[1])
-        names = [f"{name} {count}" for name, count in kinds[:MOST_KINDS]]
-        more = ["..."] if len(kinds) > MOST_KINDS else []
-        yield (
-            Text("not modelled"),
-            Text(
-                "{calls} of {kinds} functions: {names}",
-                calls=calls_text(sum(reading.not_modelled.values())),
-                kinds=len(kinds),
-                names=joined(names + more, ", "),
-            ),
-        )
-    if reading.unnamed_files:
-        yield (
-            Text("incomplete"),
-            Text("{files} tensor files have no entry", files=reading.unnamed_files),
-        )
-    yield from _notes(Text("unreadable"), reading.unreadable, MOST_LINES)
+    kinds = sorted(reading.not_modelled.items(), key=lambda kind: -kind[1])
+    names = [f"{name} {count}" for name, count in kinds[:MOST_KINDS]]
+    not_modelled = Text(
+        "{calls} of {kinds} functions: {names}",
+        calls=calls_text(sum(reading.not_modelled.values())),
+        kinds=len(kinds),
+        names=joined([*names, *(["..."] if len(kinds) > MOST_KINDS else [])], ", "),
+    )
+    unnamed = Text("{files} tensor files have no entry", files=reading.unnamed_files)
+    return [
+        ("dump folder", reading.folder),
+        ("contains", entries),
+        ("simulated on", device),
+        *([("the other dump on", reading.other_target)] if reading.other_target else []),
+        *([("not modelled", not_modelled)] if kinds else []),
+        *([("incomplete", unnamed)] if reading.unnamed_files else []),
+        *_notes("unreadable", reading.unreadable, MOST_LINES),
+    ]
 
 
 def _notes(label: str, notes: Sequence[EntryNote], most: int) -> Iterator[tuple[str, str]]:
@@ -439,20 +424,14 @@ def _notes(label: str, notes: Sequence[EntryNote], most: int) -> Iterator[tuple[
     for (reason, folder), entries in groups.items():
         more, named = len(entries) - most, joined(entries[:most], ", ")
         cut = Text("{entries} and {count} more", entries=named, count=more)
-        yield (
-            label,
-            Text(
-                "{reason} ({folder}): {entries}",
-                reason=reason,
-                folder=folder,
-                entries=cut if more > 0 else named,
-            ),
-        )
+        text = "{reason} ({folder}): {entries}"
+        shown = cut if more > 0 else named
+        yield label, Text(text, reason=reason, folder=folder, entries=shown)
 
 
 def _outcome(call: CallInDump) -> str:
     if call.outcome != RUNS:
-        return Text("{outcome}: {message}", outcome=Text(call.outcome), message=call.message)
+        return Text("{outcome}: {message}", call)
     if call.timing:
         return Text("runs; {outputs} depends on timing", outputs=joined(call.timing, ", "))
     return "runs; fixed order"
@@ -470,84 +449,62 @@ def _verdict(call: CallInDump) -> str:
     )
 
 
-def call_lines(call: CallInDump) -> Iterator[tuple[str, str, str]]:
-    """Yield what deserves a look in a call, with its entry as the note."""
-    for text in call.contradictions:
-        yield Text("impossible"), text, call.entry
+def call_lines(call: CallInDump) -> Iterator[tuple[str, str]]:
+    """Yield what deserves a look in a call."""
+    yield from (("impossible", text) for text in call.contradictions)
     for output, detail in call.details.items():
         if count := detail["elements"]["unreachable"]:
-            text = Text(
-                "{output}: {count} of {of} elements",
-                output=output,
-                count=count,
-                of=sum(detail["elements"].values()),
-            )
-            yield Text("unreachable"), text, call.entry
-    for text in call.explanations:
-        yield Text("explained by"), text, call.entry
-    for text in call.remarks:
-        yield Text("note"), text, call.entry
-
-
-def other_lines(reading: DumpReading, call: CallInDump) -> Iterator[tuple[str, str, str]]:
-    """Yield what deserves a look in a call of the other dump."""
-    for label, text, entry in call_lines(call):
-        yield label, text, Text("{entry} in {folder}", entry=entry, folder=reading.against or "")
+            of = sum(detail["elements"].values())
+            text = Text("{output}: {count} of {of} elements", output=output, count=count, of=of)
+            yield "unreachable", text
+    yield from (("explained by", text) for text in call.explanations)
+    yield from (("note", text) for text in call.remarks)
 
 
 def comparison_lines(reading: DumpReading, most: int) -> Iterator[tuple[str, str]]:
     """Yield the differences from the other dump, if any, at most ``most``, with their causes."""
     if reading.against is None:
         return
-    yield Text("other dump"), reading.against
-    yield Text("compared"), _compared(reading)
+    yield "other dump", reading.against
+    yield "compared", _compared(reading)
     for number, difference in enumerate(reading.differences[:most]):
-        yield (
-            Text("difference") if number else Text("first difference"),
-            f"{difference.place} {difference.entry}",
+        different = Text(
+            "output {outputs}; inputs {inputs}",
+            outputs=joined(difference.outputs, ", "),
+            inputs=Text(difference.inputs),
         )
-        yield (
-            Text("different"),
-            Text(
-                "output {outputs}; inputs {inputs}",
-                outputs=joined(difference.outputs, ", "),
-                inputs=Text(difference.inputs),
-            ),
-        )
+        label = "difference" if number else "first difference"
+        yield label, f"{difference.place} {difference.entry}"
+        yield "different", different
         if difference.differs:
-            yield Text("values"), joined(difference.differs, "; ")
-        yield Text("cause"), difference.reason
+            yield "values", joined(difference.differs, "; ")
+        yield "cause", difference.reason
     if len(reading.differences) > most:
-        yield Text("difference"), Text("and {count} more", count=len(reading.differences) - most)
-    yield from _notes(Text("not compared"), reading.unmatched, most)
+        yield "difference", Text("and {count} more", count=len(reading.differences) - most)
+    yield from _notes("not compared", reading.unmatched, most)
 
 
 def _compared(reading: DumpReading) -> str:
     """Return how the outputs of both dumps compare, as a sentence."""
+    counts = reading.tensors
     if reading.nothing_compared:
-        return Text(
+        text = (
             "nothing could be compared: no output has values, a checksum or statistics of one kind "
             "in both dumps"
         )
-    counts = reading.tensors
-    if not reading.differences and not counts["similar"] and not counts["unknown"]:
-        return Text("no output differs: {count} of equal bits", count=counts["equal"])
-    if not reading.differences:
-        return Text(
-            "no output differs, which is not proved: {equal} of equal bits, {similar} of equal "
-            "statistics, {unknown} not comparable",
-            equal=counts["equal"],
-            similar=counts["similar"],
-            unknown=counts["unknown"],
+    elif reading.differences:
+        text = (
+            "outputs: {different} different, {equal} of equal bits, {similar} of equal statistics, "
+            "{unknown} not comparable"
         )
-    return Text(
-        "outputs: {different} different, {equal} of equal bits, {similar} of equal statistics, "
-        "{unknown} not comparable",
-        different=counts["different"],
-        equal=counts["equal"],
-        similar=counts["similar"],
-        unknown=counts["unknown"],
-    )
+    elif counts["similar"] or counts["unknown"]:
+        text = (
+            "no output differs, which is not proved: {equal} of equal bits, {similar} of equal "
+            "statistics, {unknown} not comparable"
+        )
+    else:
+        text = "no output differs: {equal} of equal bits"
+    return Text(text, **counts)
 
 
 def dump_report(reading: DumpReading, call: str = "") -> Document:
@@ -562,7 +519,7 @@ def dump_report(reading: DumpReading, call: str = "") -> Document:
     sections = (
         Section("Dump", (lines_table(head_lines(reading)),)),
         Section(
-            "Calls in their order", (Table((*CALL_HEADINGS, "difference"), rows, colours=colours),)
+            "Calls in their order", (Table((*CALL_COLUMNS, "difference"), rows, colours=colours),)
         ),
         *filled(
             ("Comparison", [lines_table(comparison_lines(reading, most))]),
@@ -576,17 +533,16 @@ def dump_report(reading: DumpReading, call: str = "") -> Document:
         calls=calls_text(len(reading.calls)),
         impossible=sum(call.impossible for call in (*reading.calls, *reading.other_calls)),
     )
-    return Document(
-        sentence, sentence, sections, call, "bad" if reading.failed else "good", MEASURED
-    )
+    outcome = "bad" if reading.failed else "good"
+    return Document(sentence, sentence, sections, call, outcome, MEASURED)
 
 
 def _details(call: CallInDump, folder: str) -> tuple[str, Iterable[Block]]:
     """Return a section: what deserves a look in a call, and its results if not all are equal."""
-    lines = lines_table((label, text) for label, text, _ in call_lines(call))
     outputs = (_output(output, detail) for output, detail in call.details.items())
     title = " ".join(filter(None, (folder, call.place, call.entry)))
-    return f"{title}: {call.operator}", (lines, *(block for blocks in outputs for block in blocks))
+    blocks = (block for verdict in outputs for block in verdict)
+    return f"{title}: {call.operator}", (lines_table(call_lines(call)), *blocks)
 
 
 def _output(output: str, detail: Mapping[str, Any]) -> Iterable[Block]:
@@ -602,7 +558,7 @@ def _output(output: str, detail: Mapping[str, Any]) -> Iterable[Block]:
         (", ".join(map(str, element["index"])), *(element[name] for name in cells))
         for element in detail["worst"]
     ]
-    yield Table(HEADINGS, rows, "Worst elements")
+    yield Table(COLUMNS, rows, "Worst elements")
 
 
 def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:

@@ -99,11 +99,9 @@ def find_caveat(name: str) -> Experiment | None:
 
     Raises UsageError for an unknown name.
     """
-    for caveat in CAVEATS:
-        if name in (caveat.name, *caveat.codes):
-            return caveat
-    if statements_of(name):
-        return None
+    found = next((caveat for caveat in CAVEATS if name in (caveat.name, *caveat.codes)), None)
+    if found is not None or statements_of(name):
+        return found
     codes = [statement.code for statement in statements()]
     names = [caveat.name for caveat in CAVEATS]
     hint = Text(

@@ -92,16 +92,15 @@ def worst_element(
     values, cores = parts.values[begin:stop], parts.cores[begin:stop]
     together = parts.columns_together
     first = column // together * together
-    sums: dict[str, tuple[float, tuple[Step, ...]]] = {}
+    last = min(first + together, values.shape[1])
+    steps: dict[str, tuple[Step, ...]] = {}
     for name, (code, seed) in orders.items():
-        last = min(first + together, values.shape[1])
         order = arrival_orders.arrival_of(
             code, seed, int(parts.keys[part]), cores, values, first, last
         )
-        steps = parts.steps(part, column, order)
-        sums[name] = (steps[-1].sum_after, steps)
-    low = min(sums, key=lambda name: sums[name][0])
-    high = max(sums, key=lambda name: sums[name][0])
+        steps[name] = parts.steps(part, column, order)
+    low = min(steps, key=lambda name: steps[name][-1].sum_after)
+    high = max(steps, key=lambda name: steps[name][-1].sum_after)
     index = parts.locate(part, column)
     lowest, highest = results
     return WorstElement(
@@ -113,8 +112,8 @@ def worst_element(
         spread_ulp=spread_ulp,
         lowest_order=low,
         highest_order=high,
-        steps_to_lowest=sums[low][1],
-        steps_to_highest=sums[high][1],
+        steps_to_lowest=steps[low],
+        steps_to_highest=steps[high],
         deterministic_result=float(deterministic[index]),
     )
 
@@ -299,13 +298,12 @@ def study_determinism(
     first = run(operator, **call)
     fixed = run(operator, deterministic=True, **call)
     described, orders = study_call(operator, call), _orders(random_orders, seed, adversarial)
-    outputs = []
-    for name in first.outputs:
-        parts = _parts(described, first, name)
-        outputs.append(_study_output(name, first, fixed, orders, parts, progress))
-    return DeterminismStudy(
-        described.operator.name, first.plan.product, first.plan.soc, first.plan.path, tuple(outputs)
+    outputs = tuple(
+        _study_output(name, first, fixed, orders, _parts(described, first, name), progress)
+        for name in first.outputs
     )
+    plan = first.plan
+    return DeterminismStudy(described.operator.name, plan.product, plan.soc, plan.path, outputs)
 
 
 @np.errstate(all="ignore")
@@ -332,12 +330,8 @@ def rows_that_can_differ(
 
 def _orders(random_orders: int, seed: int, adversarial: bool) -> Orders:
     """Return code and split seed of every order by name."""
-    orders: dict[str, tuple[int, tuple[int, int]]] = {
-        name: (code, (0, 0)) for name, code in FIXED_ORDERS.items()
-    }
-    if adversarial:
-        orders |= {name: (code, (0, 0)) for name, code in ADVERSARIAL_ORDERS.items()}
-    return orders | {
+    named = FIXED_ORDERS | (ADVERSARIAL_ORDERS if adversarial else {})
+    return {name: (code, (0, 0)) for name, code in named.items()} | {
         Text("random, seed {seed}", seed=seed + draw): (RANDOM, seed_words(seed + draw))
         for draw in range(random_orders)
     }
@@ -410,11 +404,6 @@ def _rows_of(batch: _Studied, mask: OrderMask, output: np.ndarray) -> NDArray[An
     )
     changes = np.concatenate(([True], parts.cores[1:] != parts.cores[:-1]))
     changes[begins] = True
-    facts = {
-        "terms": np.add.reduceat(parts.terms, begins),
-        "contributions": np.diff(parts.starts),
-        "cores": np.add.reduceat(changes.astype(np.int64), begins),
-    }
     sums = (
         np.add.reduceat(np.abs(parts.values), begins, axis=0, dtype=np.float64)
         * np.abs(parts.factors.astype(np.float64))[:, None]
@@ -426,12 +415,11 @@ def _rows_of(batch: _Studied, mask: OrderMask, output: np.ndarray) -> NDArray[An
     table = np.empty(which.size, FIELDS)
     table["element"] = first[which] + columns
     table["place"] = table["element"] // (output.size // mask.mask.size)
-    for name, values in facts.items():
-        table[name] = values[which]
-    table["lowest"], table["highest"] = (
-        batch.lowest[which, columns],
-        batch.highest[which, columns],
-    )
+    table["terms"] = np.add.reduceat(parts.terms, begins)[which]
+    table["contributions"] = np.diff(parts.starts)[which]
+    table["cores"] = np.add.reduceat(changes.astype(np.int64), begins)[which]
+    table["lowest"] = batch.lowest[which, columns]
+    table["highest"] = batch.highest[which, columns]
     table["spread"] = table["highest"] - table["lowest"]
     table["spread_ulp"] = ulps[which, columns]
     magnitude = sums[which, columns]

@@ -7,6 +7,7 @@ vocabulary entry of the embedding that only the given rows use. Outputs that sum
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -86,26 +87,24 @@ def _compare(
         outputs = changed.run().outputs
     except NO_PLAN as error:
         return [InvarianceRow(name, output, None, note=error.message) for output in reference]
-    rows = []
-    for output, before in reference.items():
-        after = restore(output, outputs[output])
-        if after is None:
-            rows.append(
-                InvarianceRow(name, output, None, note="depends on all samples, which changed")
-            )
-            continue
-        different = np.argwhere(_bits(before) != _bits(after.astype(before.dtype)))
-        if different.size == 0:
-            rows.append(InvarianceRow(name, output, False))
-        else:
-            first = tuple(int(place) for place in different[0])
-            note = Text("{shape} of {size} elements", before, shape=different.shape[0])
-            rows.append(
-                InvarianceRow(
-                    name, output, True, first, float(before[first]), float(after[first]), note
-                )
-            )
-    return rows
+    return [
+        _compare_output(name, output, before, restore(output, outputs[output]))
+        for output, before in reference.items()
+    ]
+
+
+def _compare_output(
+    change: str, output: str, before: np.ndarray, after: np.ndarray | None
+) -> InvarianceRow:
+    if after is None:
+        return InvarianceRow(change, output, None, note="depends on all samples, which changed")
+    different = np.argwhere(_bits(before) != _bits(after.astype(before.dtype)))
+    if different.size == 0:
+        return InvarianceRow(change, output, False)
+    first = tuple(int(place) for place in different[0])
+    note = Text("{shape} of {size} elements", before, shape=different.shape[0])
+    values = float(before[first]), float(after[first])
+    return InvarianceRow(change, output, True, first, *values, note)
 
 
 def _bits(values: np.ndarray) -> np.ndarray:
@@ -138,14 +137,12 @@ def _batch_changes(base: StudyCall) -> Iterator[Change]:
             return None
         return np.take(values, np.arange(samples), axis=axes[output])
 
+    grow = changes.grown or partial(_grown, sampled)
     for name, extra, fill in (
         ("batch twice as large", samples, "copy"),
         ("8 padding rows", 8, "zero"),
     ):
-        if changes.grown is not None:
-            grown = changes.grown(base, extra, fill)
-        else:
-            grown = _grown(base, sampled, extra, fill)
+        grown = grow(base, extra, fill)
         if grown is not None:
             yield name, grown, first_samples
     shift = max(1, samples // 3)
@@ -176,7 +173,7 @@ def _sample_axes(base: StudyCall) -> dict[str, int]:
     return {name: axis for name, axis in (inputs | results).items() if axis is not None}
 
 
-def _grown(base: StudyCall, sampled: dict[str, int], extra: int, fill: str) -> StudyCall:
+def _grown(sampled: dict[str, int], base: StudyCall, extra: int, fill: str) -> StudyCall:
     """Return the call with samples appended: copies of the given ones, or zeros."""
     changed = {}
     for name, axis in sampled.items():

@@ -147,11 +147,8 @@ def errors_of(actual: np.ndarray, golden: np.ndarray, dtype: str, *, apart: bool
 
 def special_values_agree(actual: np.ndarray, golden: np.ndarray, dtype: str) -> bool:
     """Return whether inf and nan are where the golden value, rounded to the dtype, has them."""
-    rounded = (
-        round_to_hf32(golden.astype(np.float32))
-        if dtype == "hf32"
-        else narrow_array(golden.astype(np.float32), dtype)
-    )
+    single = golden.astype(np.float32)
+    rounded = round_to_hf32(single) if dtype == "hf32" else narrow_array(single, dtype)
     expected, values = rounded.astype(np.float64), actual.astype(np.float64)
     special = ~np.isfinite(expected) | ~np.isfinite(values)
     return bool(np.array_equal(values[special], expected[special], equal_nan=True))
@@ -207,31 +204,20 @@ def dual_benchmark(
     actual: np.ndarray, second: np.ndarray, golden: np.ndarray, dtype: str, level: str = "L0"
 ) -> Verdict:
     """Return verdict 3: errors within a factor of those of a second implementation."""
-    ours, theirs = (
-        errors_of(actual, golden, dtype, apart=True),
-        errors_of(second, golden, dtype, apart=True),
-    )
-    largest = LEVELS[level]
-    ratios = {name: _ratio(getattr(ours, name), getattr(theirs, name)) for name in Ratios._fields}
+    ours, theirs = (errors_of(values, golden, dtype, apart=True) for values in (actual, second))
     small = _ratio(ours.small_count, theirs.small_count)
-    passed = (
-        all(ratios[name] <= getattr(largest, name) for name in Ratios._fields)
-        and small <= SMALL_RATIO
-    )
+    passed = small <= SMALL_RATIO and special_values_agree(actual, golden, dtype)
     numbers: dict[str, float | int | str] = {
         "level": level,
         "small_ratio": small,
         "small_count": ours.small_count,
     }
-    for name in Ratios._fields:
-        numbers |= {
-            f"{name}_ratio": ratios[name],
-            name: getattr(ours, name),
-            f"second_{name}": getattr(theirs, name),
-        }
-    return Verdict(
-        "dual benchmark", passed and special_values_agree(actual, golden, dtype), numbers
-    )
+    for name, largest in LEVELS[level]._asdict().items():
+        error, other = getattr(ours, name), getattr(theirs, name)
+        ratio = _ratio(error, other)
+        passed = passed and ratio <= largest
+        numbers |= {f"{name}_ratio": ratio, name: error, f"second_{name}": other}
+    return Verdict("dual benchmark", passed, numbers)
 
 
 def _ratio(ours: float, theirs: float) -> float:

@@ -6,7 +6,7 @@ all cores or on those it is started on, at the published rate of one core; readi
 overlap. Estimates, where they exist, are listed beside the bound.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -48,8 +48,8 @@ NEVER_COUNTED = ("kernel launch", "scalar instructions")
 COPIES_ONLY = Text("copies only")
 """Coverage of a bound that counts no computation: its rates or its kernels are not published."""
 
-PhaseCycles = tuple[dict[int, float], dict[int, np.ndarray]]
-"""End of every core and busy time of its pipes, in cycles."""
+CoreTimes = dict[int, tuple[float, np.ndarray]]
+"""End of every core and busy time of its pipes in a phase, in cycles."""
 
 
 def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimator) -> Timeline:
@@ -60,9 +60,9 @@ def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimato
     - ``estimator``: estimates the launches of this plan.
     """
     mhz = clock_mhz(profile)
-    phase_cycles = [_phase_cycles(phase, profile) for phase in program.phases]
-    phases = _phase_times(program.phases, phase_cycles, mhz)
-    cores = _core_times(program, phase_cycles, mhz)
+    times = [_phase_times(phase, profile, mhz) for phase in program.phases]
+    phases = tuple(phase for phase, _ in times)
+    cores = _core_times(program, [cores for _, cores in times], mhz)
     kernel_us = sum(phase.us for phase in phases)
     kernels = [phase.kernel or plan.kernel for phase in program.phases]
     launches = _launch_times(estimator, list(zip(kernels, phases, strict=True)), mhz)
@@ -70,7 +70,6 @@ def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimato
     estimate_us, estimate_without = estimate_of_call(launches)
     slowest = max(cores, key=lambda core: core.us, default=None)
     busy = slowest.busy_us if slowest else {}
-    read, written = _traffic(program)
     rated, unrated = _computation(program, profile)
     mean = sum(core.us for core in cores) / len(cores) if cores else 0.0
     not_counted = (*program.not_counted, *_besides_bytes(plan, launches))
@@ -99,8 +98,8 @@ def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimato
         if kernel_us
         else 0.0,
         imbalance=slowest.us / mean if slowest and mean else 1.0,
-        read_bytes=read,
-        written_bytes=written,
+        read_bytes=_traffic(program, (READING_PIPE,)),
+        written_bytes=_traffic(program, WRITING_PIPES),
         phases=phases,
         cores=cores,
         coverage=_coverage(rated, unrated, launches, program),
@@ -118,10 +117,8 @@ def _other_bound(
     assumption: str, phases: tuple[Phase, ...], profile: Profile, besides_us: float
 ) -> OtherBound:
     """Return the bound under another assumption; ``besides_us`` is that of the other launches."""
-    times = _phase_times(
-        phases, [_phase_cycles(phase, profile) for phase in phases], clock_mhz(profile)
-    )
-    kernel_us = sum(phase.us for phase in times)
+    mhz = clock_mhz(profile)
+    kernel_us = sum(_phase_times(phase, profile, mhz)[0].us for phase in phases)
     return OtherBound(assumption=assumption, bound_us=besides_us + kernel_us, kernel_us=kernel_us)
 
 
@@ -190,48 +187,30 @@ def _besides_bytes(plan: Plan, bounds: Sequence[LaunchTime]) -> tuple[str, ...]:
     )
 
 
-def _phase_cycles(phase: Phase, profile: Profile) -> PhaseCycles:
+def _phase_times(phase: Phase, profile: Profile, mhz: float) -> tuple[PhaseTime, CoreTimes]:
+    """Return the time of a phase, and the times of its cores."""
     scheduler = Scheduler(phase, profile)
-    ends = dict.fromkeys(phase.cores, 0.0)
-    busy: dict[int, np.ndarray] = {}
+    times: CoreTimes = dict.fromkeys(phase.cores, (0.0, np.zeros(0)))
     for nodes, cores in phase.cores_by_work.items():
-        ends |= dict.fromkeys(cores, scheduler.finish(nodes))
-        busy |= dict.fromkeys(cores, scheduler.busy(nodes))
-    return ends, busy
+        times |= dict.fromkeys(cores, (scheduler.finish(nodes), scheduler.busy(nodes)))
+    slowest = max(times, key=lambda core: times[core][0], default=0)
+    end, busy = times.get(slowest, (0.0, None))
+    binding = "" if busy is None else phase.pipes[int(busy.argmax())]
+    whole = PhaseTime(name=phase.name, us=end / mhz, slowest_core=slowest, binding_pipe=binding)
+    return whole, times
 
 
-def _phase_times(
-    phases: tuple[Phase, ...], phase_cycles: list[PhaseCycles], mhz: float
-) -> tuple[PhaseTime, ...]:
-    return tuple(
-        _phase_time(phase, *cycles, mhz) for phase, cycles in zip(phases, phase_cycles, strict=True)
-    )
-
-
-def _phase_time(
-    phase: Phase, ends: dict[int, float], busy: dict[int, np.ndarray], mhz: float
-) -> PhaseTime:
-    slowest = max(ends, key=lambda core: ends[core], default=0)
-    return PhaseTime(
-        name=phase.name,
-        us=ends[slowest] / mhz if ends else 0.0,
-        slowest_core=slowest,
-        binding_pipe=phase.pipes[int(busy[slowest].argmax())] if busy else "",
-    )
-
-
-def _core_times(
-    program: Program, phase_cycles: list[PhaseCycles], mhz: float
-) -> tuple[CoreTime, ...]:
-    numbers = sorted({core for phase in program.phases for core in phase.cores})
+def _core_times(program: Program, times: Sequence[CoreTimes], mhz: float) -> tuple[CoreTime, ...]:
+    """Return the times of every core, all phases together; ``times`` are those of the phases."""
     pipes = list(dict.fromkeys(pipe for phase in program.phases for pipe in phase.pipes))
     cores = []
-    for core in numbers:
+    for core in sorted({core for phase in program.phases for core in phase.cores}):
         busy, total = dict.fromkeys(pipes, 0.0), 0.0
-        for phase, (ends, work) in zip(program.phases, phase_cycles, strict=True):
-            if core in ends:
-                total += ends[core] / mhz
-                for pipe, value in zip(phase.pipes, work[core], strict=True):
+        for phase, of_phase in zip(program.phases, times, strict=True):
+            if core in of_phase:
+                end, of_pipes = of_phase[core]
+                total += end / mhz
+                for pipe, value in zip(phase.pipes, of_pipes, strict=True):
                     busy[pipe] += float(value) / mhz
         cores.append(CoreTime(core=core, us=total, busy_us=busy))
     return tuple(cores)
@@ -245,14 +224,10 @@ def _works(program: Program) -> Iterator[tuple[int, str, Work]]:
                 yield len(cores) * times, phase.pipes[pipe], work
 
 
-def _traffic(program: Program) -> tuple[int, int]:
-    read = written = 0
-    for times, pipe, work in _works(program):
-        if pipe == READING_PIPE:
-            read += times * copied_bytes(work)
-        elif pipe in WRITING_PIPES:
-            written += times * copied_bytes(work)
-    return read, written
+def _traffic(program: Program, pipes: Collection[str]) -> int:
+    """Return the bytes that all cores copy on some pipes."""
+    works = _works(program)
+    return sum(times * copied_bytes(work) for times, pipe, work in works if pipe in pipes)
 
 
 def _computation(program: Program, profile: Profile) -> tuple[set[Work], set[Work]]:

@@ -470,22 +470,17 @@ def _streaming(
 ) -> tuple[LaunchEstimate | None, str]:
     moved = streamed_bytes(kind, launch.read_bytes, launch.written_bytes)
     if moved < STREAMED_BYTES:
-        reason = Text(
+        return None, Text(
             "It moves {moved} bytes: below {streamed_bytes} the L2 decides how fast.",
             moved=moved,
             streamed_bytes=STREAMED_BYTES,
         )
-        return None, reason
     if calibration is None:
         slow, fast = (moved / (ceiling * BYTES_PER_US) for ceiling in TWO_CEILINGS[kind])
         return LaunchEstimate(us=None, low_us=fast, high_us=slow, evidence=TWO_DEVICES), ""
     if kind not in calibration.ceilings:
-        reason = Text(
-            "The calibration from {source} has no ceiling of the kind '{kind}'.",
-            source=calibration.source,
-            kind=kind,
-        )
-        return None, reason
+        text = "The calibration from {source} has no ceiling of the kind '{kind}'."
+        return None, Text(text, calibration, kind=kind)
     us = moved / (calibration.ceilings[kind].tb_per_s * BYTES_PER_US)
     low, high = (1 - STREAMING_BAND) * us, (1 + STREAMING_BAND) * us
     return LaunchEstimate(us=us, low_us=low, high_us=high, evidence=PROFILED), ""

@@ -251,12 +251,10 @@ def ranged(
         Returns the work of one step, given its length.
     """
     whole, rest = divmod(max(stop - start, 0), step)
-    nodes: list[Node] = []
-    if whole:
-        nodes.append(Loop(body(step), whole, axis, step, start))
-    if rest:
-        nodes.append(Loop(body(rest), 1, axis, rest, start + whole * step))
-    return tuple(nodes)
+    parts = ((step, whole, start), (rest, int(rest > 0), start + whole * step))
+    return tuple(
+        Loop(body(length), count, axis, length, first) for length, count, first in parts if count
+    )
 
 
 def ranged_cores(

@@ -8,7 +8,7 @@ products. Nothing is approximated.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
 from math import ceil
 
 import numpy as np
@@ -182,19 +182,18 @@ class Scheduler:
 
     def finish(self, nodes: tuple[Node, ...]) -> float:
         """Return the end of the last pipe of a core that starts at 0."""
-        state = self.initial()
-        for node in nodes:
-            state = self.advance(state, node)
+        state = reduce(self.advance, nodes, self.initial())
         return float(state[: len(self.phase.pipes)].max())
 
     def busy(self, nodes: tuple[Node, ...]) -> np.ndarray:
         """Return the busy time of every pipe, in cycles."""
-        total = np.zeros(len(self.phase.pipes))
-        for node in nodes:
-            total += (
-                self.cost(node) if isinstance(node, Tile) else node.count * self.busy(node.body)
-            )
-        return total
+        times = (
+            np.array(self.cost(node))
+            if isinstance(node, Tile)
+            else node.count * self.busy(node.body)
+            for node in nodes
+        )
+        return sum(times, np.zeros(len(self.phase.pipes)))
 
     def cost(self, tile: Tile) -> tuple[float, ...]:
         """Return the cycles of a tile on every pipe."""
@@ -214,15 +213,13 @@ class Scheduler:
         """Return the (max, +) matrix of a node."""
         if node not in self._matrices:
             self._matrices[node] = (
-                self._tile_matrix(node) if isinstance(node, Tile) else self._loop_matrix(node)
+                self._tile_matrix(node)
+                if isinstance(node, Tile)
+                else _power(
+                    reduce(_after, map(self.matrix, node.body), _identity(self.size)), node.count
+                )
             )
         return self._matrices[node]
-
-    def _loop_matrix(self, loop: Loop) -> np.ndarray:
-        body = _identity(self.size)
-        for node in loop.body:
-            body = _product(self.matrix(node), body)
-        return _power(body, loop.count)
 
     def _tile_matrix(self, tile: Tile) -> np.ndarray:
         """Return the matrix of a tile; a row holds the terms of the maximum for one new time."""
@@ -260,8 +257,7 @@ class Scheduler:
         state = self.initial()
         for name, part in _outline(nodes, max_events, ""):
             yield self._piece(name, part, state)
-            for node in part:
-                state = self.advance(state, node)
+            state = reduce(self.advance, part, state)
 
     def _piece(self, name: str, part: tuple[Node, ...], state: np.ndarray) -> Piece:
         first = _first_tile(part)
@@ -286,7 +282,8 @@ def _identity(size: int) -> np.ndarray:
     return matrix
 
 
-def _product(later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
+def _after(earlier: np.ndarray, later: np.ndarray) -> np.ndarray:
+    """Return the (max, +) product of two matrices: one node after the other."""
     product: np.ndarray = (later[:, :, None] + earlier[None, :, :]).max(axis=1)
     return product
 
@@ -295,8 +292,8 @@ def _power(matrix: np.ndarray, exponent: int) -> np.ndarray:
     result = _identity(len(matrix))
     while exponent:
         if exponent & 1:
-            result = _product(matrix, result)
-        matrix = _product(matrix, matrix)
+            result = _after(result, matrix)
+        matrix = _after(matrix, matrix)
         exponent >>= 1
     return result
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from npu_sim.cores import Profile
 from npu_sim.files.writing import write_text
 from npu_sim.language import Text
-from npu_sim.plans.model import Memory, Plan
+from npu_sim.plans.model import Plan
 from npu_sim.timelines.model import LaunchTime, Timeline
 from npu_sim.timelines.program import (
     READING_PIPE,
@@ -53,8 +53,7 @@ class TimedPlan(NamedTuple):
     bound: Timeline
 
 
-@dataclass(frozen=True)
-class PlacedPhase:
+class PlacedPhase(NamedTuple):
     """A phase of a planned kernel and its start in microseconds."""
 
     phase: Phase
@@ -62,8 +61,7 @@ class PlacedPhase:
     start_us: float
 
 
-@dataclass(frozen=True)
-class PlacedLaunch:
+class PlacedLaunch(NamedTuple):
     """A launch, its start in microseconds, and the phases of its kernel when that is planned."""
 
     launch: LaunchTime
@@ -135,30 +133,28 @@ def tracks(timed: TimedPlan, max_events: int = EVENTS_OF_A_PIPE) -> dict[str, An
     events: dict[str, list[dict[str, Any]]] = {
         pipe: [] for pipe in (slowest.busy_us if slowest else ())
     }
-    launches = []
-    for placed in placed_launches(timed):
-        launch = placed.launch
-        launches.append(
-            {
-                "kernel": launch.kernel,
-                "start_us": placed.start_us,
-                "us": launch.us,
-                "share": launch.share,
-                "binds": launch.binds,
-                "planned": launch.planned,
-            }
-        )
-        for phase in placed.phases:
-            if slowest and slowest.core in phase.phase.cores:
-                for piece in phase.scheduler.pieces(phase.phase.cores[slowest.core], max_events):
-                    for event in _pipe_events(piece, phase, bound.clock_mhz):
-                        events[event.pipe].append(_drawn(event, piece, phase))
+    placed_of_call = list(placed_launches(timed))
+    for phase in (phase for placed in placed_of_call for phase in placed.phases):
+        nodes = phase.phase.cores.get(slowest.core, ()) if slowest else ()
+        for piece in phase.scheduler.pieces(nodes, max_events):
+            for event in _pipe_events(piece, phase, bound.clock_mhz):
+                events[event.pipe].append(_drawn(event, piece, phase))
     return {
         "title": bound.title,
         "soc": bound.soc,
         "bound_us": bound.bound_us,
         "coverage": bound.coverage,
-        "launches": launches,
+        "launches": [
+            {
+                "kernel": launch.kernel,
+                "start_us": start_us,
+                "us": launch.us,
+                "share": launch.share,
+                "binds": launch.binds,
+                "planned": launch.planned,
+            }
+            for launch, start_us, _ in placed_of_call
+        ],
         "core": slowest.core if slowest else None,
         "pipes": [
             {
@@ -188,18 +184,17 @@ def trace(timed_plans: Sequence[TimedPlan]) -> dict[str, Any]:
 
     Beyond about ``EVENTS_OF_A_PIPE`` events of a track, runs of tiles are merged.
     """
-    events: list[Event] = []
-    merged = 0
-    for process, timed in enumerate(timed_plans, start=1):
-        process_events = list(_process(process, timed))
-        merged += sum(event["args"].get("tiles", 1) > 1 for event in process_events)
-        events += process_events
+    events = [
+        event
+        for process, timed in enumerate(timed_plans, start=1)
+        for event in _process(process, timed)
+    ]
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",
         "otherData": {
             "label": "lower bound from published rates; nothing here is measured",
-            "merged_events": merged,
+            "merged_events": sum(event["args"].get("tiles", 1) > 1 for event in events),
             "merging": "an event with args.tiles > 1 represents that many tiles; its length "
             "is the time the pipe works on them, without gaps",
             "timelines": [
@@ -246,7 +241,14 @@ def _process(process: int, timed: TimedPlan) -> Iterator[Event]:
         for pipe, thread in thread_events.items():
             yield from _thread(process, thread, Text("core {core} {pipe}", core=core, pipe=pipe))
     for placed in placed_launches(timed):
-        yield _launch_event(placed.launch, process, placed.start_us)
+        launch, start, end = placed.launch, placed.start_us, placed.start_us + placed.launch.us
+        arguments = {
+            "read_bytes": launch.read_bytes,
+            "written_bytes": launch.written_bytes,
+            "binds": launch.binds,
+            "planned": launch.planned,
+        }
+        yield _span(launch.kernel, "launch", (process, LAUNCHES), (start, end), arguments)
         for phase in placed.phases:
             for core, nodes in phase.phase.cores.items():
                 for piece in phase.scheduler.pieces(nodes, EVENTS_OF_A_PIPE):
@@ -262,18 +264,6 @@ def _thread(process: int, thread: int, name: str) -> Iterator[Event]:
         "tid": thread,
         "args": {"sort_index": thread},
     }
-
-
-def _launch_event(launch: LaunchTime, process: int, begin: float) -> Event:
-    arguments = {
-        "read_bytes": launch.read_bytes,
-        "written_bytes": launch.written_bytes,
-        "binds": launch.binds,
-        "planned": launch.planned,
-    }
-    return _span(
-        launch.kernel, "launch", (process, LAUNCHES), (begin, begin + launch.us), arguments
-    )
 
 
 def _metadata(name: str, process: int, thread: int, value: str) -> Event:
@@ -359,8 +349,15 @@ def steps(plan: Plan, program: Program) -> dict[str, Any]:
             for work in plan.cores
         },
         "views": [_view(view) for view in program.views],
-        "memories": [_memory(memory) for memory in plan.memories],
-        "tiles": kinds.described,
+        "memories": [
+            {
+                **memory.model_dump(mode="json"),
+                "used_bytes": memory.used_bytes,
+                "free_bytes": memory.free_bytes,
+            }
+            for memory in plan.memories
+        ],
+        "tiles": [description for _, description in kinds.numbered.values()],
         "phases": phases,
     }
 
@@ -403,14 +400,6 @@ def _view(view: View) -> dict[str, Any]:
     }
 
 
-def _memory(memory: Memory) -> dict[str, Any]:
-    return {
-        **memory.model_dump(mode="json"),
-        "used_bytes": memory.used_bytes,
-        "free_bytes": memory.free_bytes,
-    }
-
-
 @dataclass
 class _Kinds:
     """Kinds of tiles, numbered in order of appearance.
@@ -419,8 +408,7 @@ class _Kinds:
     """
 
     allocations: tuple[str, ...]
-    numbers: dict[str, int] = field(default_factory=dict)
-    described: list[dict[str, Any]] = field(default_factory=list)
+    numbered: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
 
     def node(self, node: Node, phase: Phase) -> Any:
         """Return a node as data."""
@@ -434,11 +422,8 @@ class _Kinds:
                 [self.node(child, phase) for child in node.body],
             ]
         description = self._tile(node, phase)
-        key = json.dumps(description, sort_keys=True)
-        if key not in self.numbers:
-            self.numbers[key] = len(self.described)
-            self.described.append(description)
-        return self.numbers[key]
+        kind = len(self.numbered), description
+        return self.numbered.setdefault(json.dumps(description), kind)[0]
 
     def _tile(self, tile: Tile, phase: Phase) -> dict[str, Any]:
         step = tile.step

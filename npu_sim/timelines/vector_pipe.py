@@ -7,6 +7,7 @@ read twice counts as equal alignment.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import gcd
 from types import MappingProxyType
 
@@ -220,8 +221,5 @@ def in_groups(rows: int, most: int, group: Callable[[int], Issues]) -> Issues:
 
 def starts_of(sizes: Iterable[tuple[str, int]]) -> dict[str, int]:
     """Return the starts of adjacent buffers by name, the first at 0."""
-    starts, start = {}, 0
-    for name, size in sizes:
-        starts[name] = start
-        start += size
-    return starts
+    lengths = dict(sizes)
+    return dict(zip(lengths, accumulate(lengths.values(), initial=0), strict=False))

@@ -150,6 +150,21 @@ ENGLISH = re.compile(
 )
 
 
+@pytest.mark.parametrize(
+    ("value", "note", "expected"),
+    [
+        ("scalar instructions", "not published: counted 0", "标量指令（未公开：按 0 计）"),
+        ("MemSet", "not published: counted 0", "MemSet (未公开：按 0 计)"),
+        ("scalar instructions", Verbatim("dma.py"), "标量指令 (dma.py)"),
+    ],
+)
+def test_brackets_between_chinese_texts_are_full_width(value, note, expected):
+    text = Text("{label}: {value} ({note})", label="left out", value=value, note=note)
+    with using_language("zh"):
+        assert translated(text) == f"未计入：{expected}"
+    assert translated(text) == f"left out: {value} ({note})"
+
+
 @pytest.mark.parametrize("operator", [entry.name for entry in OPERATORS])
 def test_plans_are_chinese(operator):
     declared = load_operator(operator)

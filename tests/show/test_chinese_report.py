@@ -8,7 +8,7 @@ from npu_sim.cores import load_profile
 from npu_sim.language import LANGUAGES, Text, using_language
 from npu_sim.language.text import translated_data
 from npu_sim.operators import plan
-from npu_sim.operators.timelines import timeline, tracks
+from npu_sim.operators.timelines import timeline
 from npu_sim.show.curves import Axis, Curve, curve_figure
 from npu_sim.show.html import DRAWING_SCRIPTS, TEXTS, asset, picture_texts, render
 from npu_sim.show.plans import plan_report
@@ -46,9 +46,7 @@ def test_drawn_texts_are_chinese(browser, tmp_path):
     profile = load_profile("atlas_a2")
     with using_language("zh"):
         planned = plan("rms_norm_grad", product=profile, **CALL)
-        html = render(
-            plan_report(planned, work=tracks(planned, profile, timeline(planned, profile)))
-        )
+        html = render(plan_report(planned))
     assert '<html lang="zh">' in html
     file = tmp_path / "report.html"
     file.write_text(html, encoding="utf-8")

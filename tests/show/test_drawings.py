@@ -72,7 +72,7 @@ def work(plan):
 @pytest.fixture(scope="module")
 def report_file(plan, work, tmp_path_factory):
     """A report with every kind of picture."""
-    report = plan_report(plan, work=work)
+    report = plan_report(plan)
     rows = [
         ("atlas_a2, documented", ((1, 512),), False, "1 .. 512", ""),
         ("atlas_train, documented", (), False, "refused", "not supported"),

@@ -8,7 +8,7 @@ import pytest
 import npu_sim
 from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.language import count_text, using_language
-from npu_sim.operators.timelines import timeline, tracks
+from npu_sim.operators.timelines import timeline
 from npu_sim.questions.explain import with_changes
 from npu_sim.show.html import block_html, render
 from npu_sim.show.layout import Table
@@ -97,8 +97,7 @@ def planned(name):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_plan_report_is_one_small_file_that_loads_nothing(name):
-    plan, profile = planned(name), npu_sim.load_profile(CALLS[name][1])
-    html = render(plan_report(plan, work=tracks(plan, profile, timeline(plan, profile))))
+    html = render(plan_report(planned(name)))
     page = read(html)
     assert page.loads == []
     assert len(html.encode()) < PLAIN_REPORT_BYTES
