@@ -42,11 +42,10 @@ from npu_sim.kernels.vectors.lanes import (
     load,
     prefetch_lines,
     prefetch_to_write,
-    splat,
     stream,
     to_next_line,
 )
-from npu_sim.kernels.vectors.lanes_edges import load_some, merge, write_ends
+from npu_sim.kernels.vectors.lanes_edges import load_some, write_ends
 from npu_sim.kernels.vectors.row_sums import LANE_COUNT, reduce_sum, row_sum
 from npu_sim.numbers.rounding import BF16_SHIFT
 from npu_sim.numbers.scalars import narrow, widen
@@ -145,10 +144,14 @@ def _weighted(factor: np.float32, label: np.int64, labels: Labels) -> np.float32
 
 
 @device_function
-def _core_sum(values: Floats, passes: Passes, lanes: Floats) -> np.float32:
-    """Return the sum of the values of one core, or of the sums of all; overwrites them."""
-    if passes.rows == 0:
-        return reduce_sum(values, lanes)
+def _reduced(values: Floats, passes: Passes, lanes: Floats) -> np.float32:
+    """Return the sum of the values of one core, or of the sums of all."""
+    return reduce_sum(values, lanes)
+
+
+@device_function
+def _sum_of_passes(values: Floats, passes: Passes, lanes: Floats) -> np.float32:
+    """Like `_reduced`, on Ascend 950; overwrites the values."""
     is_one_pass = 0 < values.size < passes.rows and not passes.start_at_zero
     total = NOTHING_YET if is_one_pass else ZERO
     for begin in range(0, values.size, passes.rows):
@@ -156,9 +159,14 @@ def _core_sum(values: Floats, passes: Passes, lanes: Floats) -> np.float32:
     return total
 
 
-@kernel
-def _survey(chunk: int, labels: Labels, passes: Passes, sums_up: bool, counts: Counts) -> None:
-    """Check and count the labels; with ``sums_up`` add the values of each core, then these sums."""
+@device_function
+def _survey_labels(
+    labels: Labels, passes: Passes, sums_up: bool, counts: Counts, sum_core: Any
+) -> None:
+    """Check and count the labels; with ``sums_up`` add the values of each core, then these sums.
+
+    ``sum_core(values, passes, lanes)`` is a constant of a kernel.
+    """
     first, masked, aliased = -1, 0, 0
     for row in range(labels.target.size):
         label = labels.target[row]
@@ -174,12 +182,23 @@ def _survey(chunk: int, labels: Labels, passes: Passes, sums_up: bool, counts: C
         return
     cores = len(passes.ranges)
     for core in range(cores + 1):
-        values, passes_of_values = counts.sums[:cores], passes
+        values, passes_of_values = counts.sums[:cores], Passes(passes.ranges, cores + 1, False)
         if core < cores:
             values = counts.values[passes.ranges[core, 0] : passes.ranges[core, 1]]
-        elif passes.rows > 0:
-            passes_of_values = Passes(passes.ranges, cores + 1, False)
-        counts.sums[core] = _core_sum(values, passes_of_values, counts.lanes)
+            passes_of_values = passes
+        counts.sums[core] = sum_core(values, passes_of_values, counts.lanes)
+
+
+@kernel
+def _survey(chunk: int, labels: Labels, passes: Passes, sums_up: bool, counts: Counts) -> None:
+    """Survey the labels for Atlas products."""
+    _survey_labels(labels, passes, sums_up, counts, _reduced)
+
+
+@kernel
+def _survey_950(chunk: int, labels: Labels, passes: Passes, sums_up: bool, counts: Counts) -> None:
+    """Survey the labels for Ascend 950."""
+    _survey_labels(labels, passes, sums_up, counts, _sum_of_passes)
 
 
 @device_function
@@ -209,42 +228,27 @@ def _part_of(inputs: tuple[NDArray[Any], np.float32], column: int, begin: int, s
 
 
 @device_function
-def _stream_moderate(log_prob, factor: np.float32, label: int, at_label: np.float32, out):
-    """Like `_scale_moderate`, with non-temporal stores, and ``at_label`` at column ``label``.
+def _stream_moderate(log_prob, factor: np.float32, out):
+    """Like `_scale_moderate`, with non-temporal stores.
 
-    Writes whole cache lines, then the partial lines at both ends. The element of the label is part
-    of its line: stored later, the line would have to be fetched again, which delays the lines
-    behind it. For the same reason the line at the end of the row is prefetched.
+    Writes whole cache lines, then the partial lines at both ends. The line at the end of the row is
+    prefetched: fetched late, it would delay the lines behind it.
     """
     step, line = block_length(out), LINE_BYTES // out.itemsize
-    first = to_next_line(out, 0)
+    first, last = to_next_line(out, 0), out.size - step
     lines_end = first + (out.size - first) // line * line
     if lines_end < out.size:
         prefetch_to_write(out, lines_end)
-    patterns = larger(patterns_at(log_prob, 0), patterns_at(log_prob, out.size - step))
-    in_lines = first <= label < lines_end
-    label_line = label - (label - first) % line if in_lines else lines_end
-    begin = first
-    for stop in (label_line, lines_end):
-        blocks_end = begin + (stop - begin) // step * step
-        for index in range(begin, blocks_end, step):
-            prefetch_lines(log_prob, index + LOOKAHEAD_BYTES // out.itemsize, step)
-            patterns = larger(patterns, patterns_at(log_prob, index))
-            stream_numbers(out, index, exp_moderate(load_block(log_prob, index)) * factor)
-        for index in range(blocks_end, stop, line):
-            patterns = larger(patterns, patterns_at(log_prob, min(index, out.size - step)))
-            stream(out, index, exp_moderate(load(log_prob, index)) * factor)
-        begin = stop
-        if in_lines and stop == label_line:
-            patterns = larger(patterns, patterns_at(log_prob, min(label_line, out.size - step)))
-            lanes, place = exp_moderate(load(log_prob, label_line)) * factor, label - label_line
-            below = merge(lanes, splat(at_label, out), place, out)
-            stream(out, label_line, merge(below, lanes, place + 1, out))
-            begin = label_line + line
-            in_lines = False
+    patterns = larger(patterns_at(log_prob, 0), patterns_at(log_prob, last))
+    blocks_end = first + (lines_end - first) // step * step
+    for index in range(first, blocks_end, step):
+        prefetch_lines(log_prob, index + LOOKAHEAD_BYTES // out.itemsize, step)
+        patterns = larger(patterns, patterns_at(log_prob, index))
+        stream_numbers(out, index, exp_moderate(load_block(log_prob, index)) * factor)
+    for index in range(blocks_end, lines_end, line):
+        patterns = larger(patterns, patterns_at(log_prob, min(index, last)))
+        stream(out, index, exp_moderate(load(log_prob, index)) * factor)
     write_ends((log_prob, factor), out, first, lines_end, _part_of)
-    if 0 <= label < first or lines_end <= label < out.size:
-        out[label] = narrow(at_label, out)
     return largest(patterns)
 
 
@@ -271,22 +275,19 @@ def write_piece(
     ``limit`` is the pattern of the lowest moderate number of the storage dtype. With ``flushes``,
     subnormal results of exp become 0.
     """
-    is_finite = factor - factor == ZERO
-    pattern, at_label = limit + 1, ZERO
-    if 0 <= label < out.size:
-        # exp(log_prob) * nll - nll cancels where log_prob is near 0.
-        exp = exp_rounded(widen(log_prob[label]))
-        at_label = (flush(exp) if flushes else exp) * factor - factor
-    if is_finite and out.size >= block_length(out):
+    pattern = limit + 1
+    if factor - factor == ZERO and out.size >= block_length(out):
         pattern = np.int64(
-            _stream_moderate(log_prob, factor, label, at_label, out)
+            _stream_moderate(log_prob, factor, out)
             if streams
             else _scale_moderate(log_prob, factor, out)
         )
     if pattern > limit:
         _scale(log_prob, factor, out, flushes)
-    if 0 <= label < out.size and (pattern > limit or not streams):
-        out[label] = narrow(at_label, out)
+    if 0 <= label < out.size:
+        # exp(log_prob) * nll - nll cancels where log_prob is near 0.
+        exp = exp_rounded(widen(log_prob[label]))
+        out[label] = narrow((flush(exp) if flushes else exp) * factor - factor, out)
 
 
 class Division(NamedTuple):
@@ -355,7 +356,8 @@ def survey_labels(labels: Labels, passes: Passes, sums_up: bool) -> Survey:
         np.empty(cores + 1, np.float32),
         np.empty(LANE_COUNT, np.float32),
     )
-    _survey.over(1, labels, passes, sums_up, counts)
+    survey = _survey_950 if passes.rows else _survey
+    survey.over(1, labels, passes, sums_up, counts)
     first, ignored, aliased = counts.labels.tolist()
     return Survey(first, ignored, aliased, counts.sums[cores] if sums_up else ONE)
 

@@ -115,28 +115,6 @@ def _digit(scores: NDArray[np.uint64], entry: int, shift: int, starts: Places) -
     return (scores[entry] >> np.uint64(shift)) & np.uint64(starts.size - 1)
 
 
-@device_function
-def _find_starts(scores: NDArray[np.uint64], shift: int, starts: Places) -> None:
-    """Write the first place of each digit: the exclusive prefix sum of the digit counts."""
-    starts[:] = 0
-    for entry in range(scores.size):
-        starts[_digit(scores, entry, shift, starts)] += 1
-    begin = np.int32(0)
-    for digit in range(starts.size):
-        count = starts[digit]
-        starts[digit] = begin
-        begin += count
-
-
-@device_function
-def _take_slot(scores: NDArray[np.uint64], entry: int, shift: int, starts: Places) -> np.int32:
-    """Return the place of an entry and advance the start of its digit."""
-    digit = _digit(scores, entry, shift, starts)
-    slot = starts[digit]
-    starts[digit] = slot + 1
-    return slot
-
-
 @kernel
 def _sort_by_digit(
     chunk: int,
@@ -151,9 +129,18 @@ def _sort_by_digit(
 
     For the last digit write ranks by entry, not entries by rank.
     """
-    _find_starts(scores, shift, starts)
+    starts[:] = 0
+    for entry in range(scores.size):
+        starts[_digit(scores, entry, shift, starts)] += 1
+    begin = np.int32(0)
+    for digit in range(starts.size):  # the first place of each digit
+        count = starts[digit]
+        starts[digit] = begin
+        begin += count
     for entry in order:
-        slot = _take_slot(scores, entry, shift, starts)
+        place = _digit(scores, entry, shift, starts)
+        slot = starts[place]
+        starts[place] = slot + 1
         if is_last:
             result[entry] = slot
         else:

@@ -209,22 +209,17 @@ def _add_leaf(
     while (leaf >> depth) & 1:
         depth += 1
     target = vectors[depth if depth < 2 else 0, :columns]
-    if partner < trees.counts[chunk]:
-        ahead = _ahead(rows, trees.leaves[chunk])
-        own_target = Target(waiting, waiting, False, ahead)
-        _compute_row(rows, number, own_target, constants, scratch, thread)
+    vector, other_vector, adds = target, first, depth > 0
+    has_partner = partner < trees.counts[chunk]
+    if has_partner:
+        alone = Target(waiting, waiting, False, _ahead(rows, trees.leaves[chunk]))
+        _compute_row(rows, number, alone, constants, scratch, thread)
         number = trees.firsts[chunk] + partner
-        ahead = _ahead(rows, next_number - number)
-        if depth > 0:
-            own_target = Target(waiting, waiting, True, ahead)
-            _compute_row(rows, number, own_target, constants, scratch, thread)
-            _add(target, first, waiting)
-        else:
-            own_target = Target(target, waiting, True, ahead)
-            _compute_row(rows, number, own_target, constants, scratch, thread)
-    else:
-        own_target = Target(target, first, depth > 0, _ahead(rows, next_number - number))
-        _compute_row(rows, number, own_target, constants, scratch, thread)
+        vector, other_vector, adds = waiting if depth > 0 else target, waiting, True
+    last = Target(vector, other_vector, adds, _ahead(rows, next_number - number))
+    _compute_row(rows, number, last, constants, scratch, thread)
+    if has_partner and depth > 0:
+        _add(target, first, waiting)
     for other in range(1, depth):
         target = vectors[depth if other == depth - 1 else 0, :columns]
         _add(target, first, vectors[other, :columns])

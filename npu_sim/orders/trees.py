@@ -11,6 +11,7 @@ kernels".
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import reduce
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -31,10 +32,7 @@ FOLD_STEP = 8
 
 def left_fold(parts: Sequence[Tree | None]) -> Tree | None:
     """Return ``((part0 + part1) + part2) + ...``; parts without terms are skipped."""
-    total: Tree | None = None
-    for part in parts:
-        total = join(total, part)
-    return total
+    return reduce(join, parts, None)
 
 
 def join(left: Tree | None, right: Tree | None) -> Tree | None:
@@ -59,18 +57,8 @@ def reduce_sum(terms: Sequence[Tree | None]) -> Tree | None:
 def halving(terms: Sequence[Tree | None]) -> Tree | None:
     """Return the sum by halving of specification page ``rms_norm_grad``."""
     values = list(terms)
-    if len(values) > LANES:
-        half = 1 << (len(values).bit_length() - 1)
-        if half == len(values):
-            half //= 2
-        while True:
-            values = [
-                join(value, values[half + position] if half + position < len(values) else None)
-                for position, value in enumerate(values[:half])
-            ]
-            if half == LANES:
-                break
-            half //= 2
+    while len(values) > LANES:
+        values = fold(values, largest_power(len(values) - 1))
     return tree64(values)
 
 
@@ -251,10 +239,7 @@ def folded(terms: Sequence[Tree | None]) -> Tree | None:
         return tree64(values)
     while len(values) > width:
         front = half_of(len(values)) if len(values) > 2 * width else width
-        values = [
-            join(value, values[front + position] if front + position < len(values) else None)
-            for position, value in enumerate(values[:front])
-        ]
+        values = fold(values, front)
     return ntree(values)
 
 

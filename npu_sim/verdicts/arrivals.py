@@ -32,13 +32,9 @@ def silent(stage: str, fraction: float) -> None:
     """Show no progress."""
 
 
-VERDICT_OF = {
-    arrival_search.REACHED: REACHABLE,
-    arrival_search.EXCLUDED_BY_ALL: UNREACHABLE,
-    arrival_search.EXCLUDED_BY_INTERVAL: UNREACHABLE,
-    arrival_search.NOT_FOUND: UNDECIDED,
-}
-"""Verdict on an element by how its search ended."""
+VERDICT_OF = np.array([REACHABLE, UNREACHABLE, UNREACHABLE, UNDECIDED], np.uint8)
+"""Verdict on an element by how its search ended: found, excluded by all orders or by an interval,
+or none of these."""
 FEW_SUMS = 1 << 10
 """Partial sums for an element when those of the whole call are spent."""
 
@@ -118,7 +114,6 @@ class MeasuredOutput:
                 elements[rows] = np.where(wanted[rows], found, elements[rows])
             return cut_short.reshape(elements.shape)
         flat, total, done = elements.reshape(-1), int(np.count_nonzero(wanted)), 0
-        verdict_of = np.array([VERDICT_OF[how] for how in range(len(VERDICT_OF))], np.uint8)
         for parts, firsts in self._parts():
             places = firsts[:, None] + np.arange(parts.values.shape[1])
             chosen = np.argwhere(wanted.reshape(-1)[places])
@@ -128,7 +123,7 @@ class MeasuredOutput:
                 is_spent = self.budget.is_spent
                 outcome, _ = self._search(parts, batch, positions)
                 self.budget.spent += int(outcome.spent.sum())
-                flat[positions] = verdict_of[outcome.how]
+                flat[positions] = VERDICT_OF[outcome.how]
                 cut_short[positions] = is_spent & (flat[positions] == UNDECIDED)
                 done += len(batch)
                 report(self.name, done / total)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,25 +30,14 @@ NAMED_ORDERS = ("reverse", "round_robin")
 """Orders that a whole output is compared with, besides the sequential one."""
 
 
-class Measured(NamedTuple):
-    """A measured output.
+def measured_as(
+    name: str, array: NDArray[Any], output: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return a measured array in the dtype of an output, and which values do not fit that dtype.
 
-    Attributes
-    ----------
-    given
-        Values in the dtype of the output, rounded where they do not fit. Those of an fp32 output
-        that is given in 16 bits stay: such a result was rounded afterwards, by autograd for
-        instance, and computed values are rounded likewise.
-    misfits
-        Which values were not numbers of the output's dtype.
-    """
-
-    given: NDArray[Any]
-    misfits: NDArray[np.bool_]
-
-
-def measured_as(name: str, array: NDArray[Any], output: NDArray[Any]) -> Measured:
-    """Return a measured array in the dtype of an output.
+    Values that do not fit are rounded. Those of an fp32 output that is given in 16 bits stay: such
+    a result was rounded afterwards, by autograd for instance, and computed values are rounded
+    likewise.
 
     Raises
     ------
@@ -67,7 +56,7 @@ def measured_as(name: str, array: NDArray[Any], output: NDArray[Any]) -> Measure
             "give the output of the same call",
         )
     if array.dtype == output.dtype:
-        return Measured(array, np.broadcast_to(np.False_, array.shape))
+        return array, np.broadcast_to(np.False_, array.shape)
     if (array.dtype.kind in "iub") != (output.dtype.kind in "iu"):
         raise UsageError(
             name,
@@ -76,14 +65,14 @@ def measured_as(name: str, array: NDArray[Any], output: NDArray[Any]) -> Measure
         )
     if output.dtype.kind in "iu":
         given = array.astype(output.dtype)
-        return Measured(given, given != array)
+        return given, given != array
     if array.dtype.itemsize < output.dtype.itemsize:
-        return Measured(array, np.broadcast_to(np.False_, array.shape))
+        return array, np.broadcast_to(np.False_, array.shape)
     with np.errstate(over="ignore", invalid="ignore"):
         single = array.astype(np.float32)
     given = narrow_array(single, canonical_dtype(output.dtype))
     wide, values = given.astype(np.float64), array.astype(np.float64)
-    return Measured(given, (wide != values) & ~(np.isnan(wide) & np.isnan(values)))
+    return given, (wide != values) & ~(np.isnan(wide) & np.isnan(values))
 
 
 def judge(

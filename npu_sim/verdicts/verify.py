@@ -50,16 +50,6 @@ class _Group:
     """Whether a timing that gives the measured bits was searched for, where one is needed."""
 
     @property
-    def unreachable(self) -> int:
-        """Number of unreachable elements."""
-        return self._count("unreachable")
-
-    @property
-    def undecided(self) -> int:
-        """Number of undecided elements."""
-        return self._count("undecided")
-
-    @property
     def rank(self) -> tuple[bool, int]:
         """Order of groups, the best first: without unreachable elements, then by their number.
 
@@ -71,9 +61,11 @@ class _Group:
             for verdict in self.verdicts.values()
             if verdict.rules
         )
-        return self.unreachable > 0, self.unreachable + allowed
+        unreachable = self.count("unreachable")
+        return unreachable > 0, unreachable + allowed
 
-    def _count(self, status: str) -> int:
+    def count(self, status: str) -> int:
+        """Return the number of elements with a verdict."""
         assert self.verdicts is not None
         return sum(verdict.counts[status] for verdict in self.verdicts.values())
 
@@ -256,7 +248,7 @@ def _judged(
 
     def judge_group(group: _Group, search: bool, part: Budget = budget) -> None:
         group.verdicts = judge(group.call, measured, part, report, search)
-        group.searched = search or not group.undecided
+        group.searched = search or not group.count("undecided")
 
     if len(groups) == 1:
         (only,) = groups.values()
@@ -290,7 +282,7 @@ def _combinations(groups: Iterable[_Group]) -> tuple[Combination, ...]:
         for profile in group.profiles:
             place = profile.name, profile.release
             socs_by_release.setdefault(place, []).append(profile.soc)
-        rest = group.call.options["deterministic"], group.unreachable == 0
+        rest = group.call.options["deterministic"], group.count("unreachable") == 0
         for (product, release), socs in socs_by_release.items():
             releases.setdefault((product, tuple(socs), *rest), []).append(release)
     return tuple(

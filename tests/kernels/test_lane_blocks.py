@@ -4,15 +4,9 @@ from numba import config, njit
 
 from npu_sim.kernels import elementwise
 from npu_sim.kernels.vectors import lane_blocks as blocks
-from npu_sim.numbers.scalars import has_half_conversions
 from npu_sim.numbers.storage import from_storage, storage_view
 
 FORMATS = {np.float32: "float32", np.int16: "float16", np.uint16: "bfloat16"}
-# Processors without fp16 conversions have no blocks of fp16 elements; kernels then take single
-# numbers.
-STORAGES = [
-    one for one in FORMATS if one is not np.int16 or has_half_conversions() or config.DISABLE_JIT
-]
 
 
 @njit
@@ -62,7 +56,7 @@ def every_number(storage):
     )
 
 
-@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("storage", FORMATS)
 def test_numbers_survive_widening_and_narrowing(storage):
     source = every_number(storage)
     target = np.zeros_like(source)
@@ -71,7 +65,7 @@ def test_numbers_survive_widening_and_narrowing(storage):
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3, 64])
-@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("storage", FORMATS)
 def test_arithmetic_is_that_of_single_numbers_and_rounds_to_nearest_even(storage, offset):
     rng = np.random.default_rng(offset)
     wide = (rng.standard_normal(1024 + offset) * 4).astype(np.float32)
@@ -104,7 +98,7 @@ def test_bf16_ties_go_to_even_and_beyond_the_range_to_infinity():
         assert target[0] == expected
 
 
-@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("storage", FORMATS)
 def test_the_largest_pattern(storage):
     signed = np.int32 if storage is np.float32 else np.int16
     rng = np.random.default_rng(3)

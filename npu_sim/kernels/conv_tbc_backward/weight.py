@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.arrival_orders import RANDOM, SEQUENTIAL, arrival, arrivals, seed_words
+from npu_sim.kernels.arrival_orders import RANDOM, SEQUENTIAL, arrivals
 from npu_sim.kernels.conv_tbc_backward.tile import (
     PACKED_STEPS,
     START,
@@ -213,10 +213,6 @@ def cut_output(shape: tuple[int, int, int], most: Blocking, threads: int) -> NDA
 GROUP_BYTES = 1 << 23
 """Packed operands held at a time, unless a single visit is larger."""
 
-IN_MEMORY, IN_BOTH, RUNNING = 0, 1, 2
-"""Where the sums of a block are added: in memory visit by visit, in running sums (of a slot, or the
-accumulators of a core), or both."""
-
 
 class Schedule(NamedTuple):
     """Visits and blocks of gradWeight. Cached between calls, so arrays must not be modified."""
@@ -276,17 +272,6 @@ def schedule(
     return Schedule(
         visits, ends, blocks, starts, int(sizes.sum()), group, x_shape, grad_shape, part_size
     )
-
-
-def places_of(blocks: Integers, restarts: bool, tail: Flags) -> Integers:
-    """Return where the sums of each block are added; channel pairs in ``tail`` have slots."""
-    places = np.full(len(blocks), IN_MEMORY if restarts else RUNNING, np.int64)
-    if tail.any():
-        for number, (_, _, first_in, stop_in, first_out, stop_out) in enumerate(blocks):
-            part = tail[first_in:stop_in, first_out:stop_out]
-            if part.any():
-                places[number] = RUNNING if part.all() else IN_BOTH
-    return places
 
 
 class Block(NamedTuple):
@@ -441,20 +426,13 @@ def _add_visit(
 # --- All samples, on all threads ---
 
 
-class Blocks(NamedTuple):
-    """Blocks of the output; see `Schedule`."""
-
-    ranges: Integers
-    starts: Integers
-    places: Integers
-
-
 class Sums(NamedTuple):
     """Sums of all blocks."""
 
     sums: Floats
     running: Floats
-    """Running sums of a slot or a core; the same as ``sums`` where there is one accumulator."""
+    """Running sums of a slot or a core; the same as ``sums`` where there is one accumulator, and
+    empty where it restarts and there are no slots."""
     finished: Floats
     """Sums of finished slots; the same as ``sums`` without slots."""
 
@@ -466,24 +444,9 @@ def _zeros(size: int) -> Floats:
     return values
 
 
-class RandomOrder(NamedTuple):
-    """Seed of the random order, and scratch for drawing it."""
-
-    seed: tuple[int, int]
-    in_channels: int
-    cores: Integers
-    """(cores,): each has one contribution."""
-    values: Floats
-    """Empty: the order does not depend on values."""
-    lines: Integers
-    """(threads, 2, cores or more)"""
-    drawn: Integers
-    """(threads, cores or more)"""
-
-
 @device_function
-def _block(blocks: Blocks, number: int) -> Block:
-    line = blocks.ranges[number]
+def _block(plan: Schedule, number: int) -> Block:
+    line = plan.blocks[number]
     return Block(line[0], line[1], line[2], line[3], line[4], line[5])
 
 
@@ -491,7 +454,7 @@ def _block(blocks: Blocks, number: int) -> Block:
 def _multiply(
     thread: int,
     operands: Operands,
-    blocks: Blocks,
+    plan: Schedule,
     restarts: bool,
     sums: Sums,
     queue: Integers,
@@ -499,19 +462,17 @@ def _multiply(
 ) -> None:
     """Add the visits, in the given order, to every block.
 
-    With ``restarts`` the sum of a visit is added to ``sums.sums``, and to ``sums.running`` if the
-    block has slots. Otherwise ``sums.running`` is the accumulator. When a slot or core ends,
+    With ``restarts`` the sum of a visit is added to ``sums.sums`` and, if there are slots, to
+    ``sums.running``. Otherwise ``sums.running`` is the accumulator. When a slot or core ends,
     ``sums.running`` is added to ``sums.finished`` and set to 0.
     """
     parts, none = all_parts[thread], sums.sums[:0]
     number = take(queue)
-    while number < len(blocks.ranges):
-        block, place = _block(blocks, number), blocks.places[number]
-        start, stop = blocks.starts[number], blocks.starts[number + 1]
-        in_memory = none if place == RUNNING else sums.sums[start:stop]
-        running = none if place == IN_MEMORY else sums.running[start:stop]
+    while number < len(plan.blocks):
+        block, start, stop = _block(plan, number), plan.starts[number], plan.starts[number + 1]
+        running = sums.running[start:stop]
+        in_memory, slots = (sums.sums[start:stop], running) if restarts else (none, none)
         accumulators = Accumulators(parts if restarts else running, 0, restarts)
-        slots = running if restarts else none
         for visit in range(len(operands.visits)):
             _add_visit(operands, visit, block, accumulators, in_memory, slots)
             if running.size > 0 and operands.ends[visit] != 0:
@@ -524,33 +485,33 @@ def _multiply(
 def _multiply_random(
     thread: int,
     operands: Operands,
-    blocks: Blocks,
-    order: RandomOrder,
+    plan: Schedule,
+    orders: Integers,
     sums: Floats,
     queue: Integers,
     all_parts: Floats,
 ) -> None:
-    """Compute the accumulators of every core, then add them row by row in a random order."""
-    parts, none, cores = all_parts[thread], sums[:0], order.cores
-    lines, drawn = order.lines[thread], order.drawn[thread, : cores.size]
+    """Compute the accumulators of every core, then add them row by row in a random order.
+
+    ``orders`` (taps, input channels, cores) has the order of every row.
+    """
+    parts, none = all_parts[thread], sums[:0]
     number = take(queue)
-    while number < len(blocks.ranges):
-        block, start = _block(blocks, number), blocks.starts[number]
-        size, core = blocks.starts[number + 1] - start, 0
-        clear(parts[: cores.size * size])
+    while number < len(plan.blocks):
+        block, start = _block(plan, number), plan.starts[number]
+        size, core = plan.starts[number + 1] - start, 0
+        clear(parts[: orders.shape[2] * size])
         for visit in range(len(operands.visits)):
             accumulators = Accumulators(parts, core * size, False)
             _add_visit(operands, visit, block, accumulators, none, none)
             core += operands.ends[visit]
         for tap in range(block.first_tap, block.stop_tap):
             for in_channel in range(block.first_in, block.stop_in):
-                row = tap * order.in_channels + in_channel
-                arrival(RANDOM, order.seed, row, cores, order.values, lines, drawn)
                 for first in range(block.first_out, block.stop_out, TILE_COLUMNS):
                     place = place_in_block(block, tap, in_channel, first)
                     target = sums[start + place : start + place + TILE_COLUMNS]
-                    for step in range(drawn.size):
-                        part = drawn[step] * size + place
+                    for number_of_core in orders[tap, in_channel]:
+                        part = number_of_core * size + place
                         add_to(target, parts[part : part + TILE_COLUMNS])
         number = take(queue)
 
@@ -619,15 +580,15 @@ def grad_weight(
     plan = schedule(out.shape, tap_stride, split, tail.slot_samples, core_order, threads, is_random)
     mask = tail_mask(tail, in_channels, out_channels) if tail.slot_samples else NO_MASK
     has_slots, restarts = bool(mask.any()), split.restarts == 1
-    blocks = Blocks(plan.blocks, plan.starts, places_of(plan.blocks, restarts, mask))
     packed_x, packed_grad = (
         aligned(plan.group, *plan.x_shape),
         aligned(plan.group, *plan.grad_shape),
     )
     parts, total = thread_scratch(threads, plan.part_size), _zeros(plan.size)
+    running = total[:0] if restarts else total
     sums = Sums(
         total,
-        _zeros(plan.size) if has_slots or split.cores > 1 else total,
+        _zeros(plan.size) if has_slots or split.cores > 1 else running,
         _zeros(plan.size) if has_slots else total,
     )
     for first in range(0, len(plan.visits), plan.group):
@@ -645,15 +606,9 @@ def grad_weight(
             Taps(pad, tap_stride, x.shape[0]),
         )
         if is_random:
-            order = RandomOrder(
-                seed_words(seed),
-                in_channels,
-                np.arange(split.cores),
-                np.empty((split.cores, 0), np.float32),
-                thread_scratch(threads, 2, split.cores, dtype=np.int64),
-                thread_scratch(threads, split.cores, dtype=np.int64),
-            )
-            _multiply_random.over(threads, operands, blocks, order, total, queue, parts)
+            orders = arrivals(np.ones(split.cores, np.int64), RANDOM, seed, taps * in_channels)
+            rows = orders.reshape(taps, in_channels, split.cores)
+            _multiply_random.over(threads, operands, plan, rows, total, queue, parts)
         else:
-            _multiply.over(threads, operands, blocks, restarts, sums, queue, parts)
+            _multiply.over(threads, operands, plan, restarts, sums, queue, parts)
     _store(plan.blocks, plan.starts, total, sums.finished, mask, out)

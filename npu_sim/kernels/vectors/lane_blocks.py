@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function
 from npu_sim.kernels.vectors.lane_type import (
-    FLOAT,
     I32,
     I64,
     LINE_BYTES,
@@ -42,18 +41,14 @@ from npu_sim.kernels.vectors.lane_type import (
     lanes_of,
     load_vector,
     multiply_add,
-    undefined_vector,
 )
 from npu_sim.kernels.vectors.lanes import emit_load, emit_store
 from npu_sim.numbers.rounding import BF16_SHIFT, FP32_MANTISSA_BITS
-from npu_sim.numbers.scalars import has_features, has_half_conversions, narrow, widen
+from npu_sim.numbers.scalars import has_features, narrow, widen
 
 Patterns = NDArray[np.signedinteger[Any]]
 
 FP64_MANTISSA_BITS = 52
-
-NO_BLOCK = 1 << 62
-"""Length of a block, longer than any array, where the processor cannot convert the elements."""
 
 
 BLOCK_BYTES = LINE_BYTES * (4 if has_features("avx512f") else 1)
@@ -107,8 +102,7 @@ def _block_of(array: Any, *_others: Any) -> LanesType | None:
 
 
 def _block_length(context: Any, builder: ir.IRBuilder, kinds: Any, array: Any) -> ir.Value:
-    can_convert = has_half_conversions() or kinds[0].dtype != types.int16
-    return I64(_lane_count(kinds[0]) if can_convert else NO_BLOCK)
+    return I64(_lane_count(kinds[0]))
 
 
 @instruction(always(types.intp), _block_length)
@@ -118,10 +112,8 @@ def block_length(array: Stored) -> int:
 
 
 def _load_block(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
-    dtype, count = kinds[0].dtype, _lane_count(kinds[0])
+    count = _lane_count(kinds[0])
     address = element_address(context, builder, kinds[0], count, *values)
-    if dtype == types.int16 and not has_half_conversions():
-        return undefined_vector(FLOAT, count)  # never reached: see `NO_BLOCK`
     return emit_load(context, builder, kinds[0], address, count)
 
 

@@ -67,10 +67,8 @@ def tree64(values: Floats, lanes: Floats) -> np.float32:
     lanes : float32 (64,)
         Scratch.
     """
-    for lane in range(values.size):
-        lanes[lane] = values[lane]
-    for lane in range(values.size, LANE_COUNT):
-        lanes[lane] = ZERO
+    copy_to(lanes[: values.size], values)
+    clear(lanes[values.size : LANE_COUNT])
     return add_lanes(lanes)
 
 
@@ -132,9 +130,7 @@ def halve(numbers: Floats, front: int) -> np.float32:
 
     ``front`` is a power of two and at least 64.
     """
-    while front > LANE_COUNT:
-        front //= 2
-        add_to(numbers[:front], numbers[front : 2 * front])
+    halve_registers(numbers, front // LANE_COUNT)
     return add_lanes(numbers[:LANE_COUNT])
 
 
@@ -162,21 +158,6 @@ def pair_sum(values: Floats, first: int, second: int, lanes: Floats) -> np.float
 
 
 @device_function
-def folded_pair_sum(values: Floats, begin: int, distance: int, lanes: Floats) -> np.float32:
-    """Return tree64(a + b) of neighbouring registers that first receive their partners.
-
-    A partner lies ``distance`` values further on.
-    """
-    for lane in range(0, LANE_COUNT, ORDERED_LANES):
-        left = begin + lane
-        other = left + LANE_COUNT
-        first = load_ordered(values, left) + load_ordered(values, left + distance)
-        second = load_ordered(values, other) + load_ordered(values, other + distance)
-        store_lanes(lanes, lane, first + second)
-    return add_lanes(lanes)
-
-
-@device_function
 def power_tree(values: Floats, count: int, lanes: Floats) -> np.float32:
     """Return tree64 of at most 64 values, a power of two of them; overwrites them.
 
@@ -193,7 +174,7 @@ def power_tree(values: Floats, count: int, lanes: Floats) -> np.float32:
 
 @device_function
 def paired(values: Floats, count: int, power: int, sums: Floats, lanes: Floats) -> np.float32:
-    """Return the sum ``paired(v, c, P)`` of the page.
+    """Return the sum ``paired(v, c, P)`` of the page; overwrites the values.
 
     Parameters
     ----------
@@ -205,12 +186,18 @@ def paired(values: Floats, count: int, power: int, sums: Floats, lanes: Floats) 
     sums : float32 (64,)
         Scratch.
     """
-    paired_values = count - power
-    for begin in range(0, paired_values, 2 * LANE_COUNT):
-        sums[begin // (2 * LANE_COUNT)] = folded_pair_sum(values, begin, power, lanes)
-    for begin in range(paired_values, power, 2 * LANE_COUNT):
+    fold(values, power, count - power)
+    for begin in range(0, power, 2 * LANE_COUNT):
         sums[begin // (2 * LANE_COUNT)] = pair_sum(values, begin, begin + LANE_COUNT, lanes)
     return power_tree(sums, power // (2 * LANE_COUNT), lanes)
+
+
+@device_function
+def fold(values: Floats, front: int, count: int) -> None:
+    """Add ``count`` values behind the first ``front`` to the first; a multiple of 16."""
+    for position in range(0, count, ORDERED_LANES):
+        sums = load_ordered(values, position)
+        store_lanes(values, position, sums + load_ordered(values, front + position))
 
 
 @device_function
@@ -218,26 +205,23 @@ def halve_registers(values: Floats, count: int) -> None:
     """Add the second half of ``count`` registers to the first, down to one, in place."""
     while count > 1:
         count //= 2
-        half = count * LANE_COUNT
-        for position in range(0, half, ORDERED_LANES):
-            sums = load_ordered(values, position)
-            store_lanes(values, position, sums + load_ordered(values, half + position))
+        fold(values, count * LANE_COUNT, count * LANE_COUNT)
 
 
 @device_function
-def groups16(values: Floats, count: int) -> None:
-    """Halve every 16 registers to one while there are as many, then halve the others.
+def groups16(values: Floats, count: int, size: int = 16) -> None:
+    """Halve every ``size`` registers to one while there are as many, then halve the others.
 
     ``count`` is a power of two; the result is the first register.
     """
-    while count >= 16:
-        for group in range(count // 16):
-            begin = 16 * group * LANE_COUNT
-            halve_registers(values[begin : begin + 16 * LANE_COUNT], 16)
+    while count >= size:
+        for group in range(count // size):
+            begin = size * group * LANE_COUNT
+            halve_registers(values[begin : begin + size * LANE_COUNT], size)
             for position in range(0, LANE_COUNT, ORDERED_LANES):
                 sums = load_ordered(values, begin + position)
                 store_lanes(values, group * LANE_COUNT + position, sums)
-        count //= 16
+        count //= size
     halve_registers(values, count)
 
 
@@ -245,9 +229,7 @@ def groups16(values: Floats, count: int) -> None:
 def cols_sum(values: Floats, count: int) -> np.float32:
     """Return the sum ``cols_sum`` of ``count`` values, a multiple of 128; overwrites them."""
     power = largest_power(count)
-    for position in range(0, count - power, ORDERED_LANES):
-        sums = load_ordered(values, position)
-        store_lanes(values, position, sums + load_ordered(values, power + position))
+    fold(values, power, count - power)
     groups16(values, power // LANE_COUNT)
     return add_lanes(values[:LANE_COUNT])
 
@@ -272,12 +254,9 @@ def row_sum(values: Floats, lanes: Floats) -> np.float32:
     if count <= LANE_COUNT:
         return tree64(values, lanes)
     power = largest_power(count)
-    for position in range(count - power):
-        values[position] = values[position] + values[power + position]
-    if count % 8 == 0:
-        groups16(values, power // LANE_COUNT)
-    else:
-        halve_registers(values, power // LANE_COUNT)
+    add_to(values[: count - power], values[power:count])
+    registers = power // LANE_COUNT
+    groups16(values, registers, 16 if count % 8 == 0 else registers + 1)
     return add_lanes(values[:LANE_COUNT])
 
 
