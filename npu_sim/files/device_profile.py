@@ -5,7 +5,8 @@ for every kernel, named after it, a row for every combination of shapes and dtyp
 median and standard deviation of its time and the averages of its counters, without block dims.
 
 ``kernel_details.csv``, ``op_summary_*.csv`` and the export are read. The columns of the files are
-those of the vendor's profiling guide, under the names of all its releases. Only the kernel's type and duration are required.
+those of the vendor's profiling guide, under the names of all its releases. Only the kernel's type
+and duration are required.
 
 An export has launches in ``TASK`` and ``COMPUTE_TASK_INFO``, texts in ``STRING_IDS`` and counters
 in ``TASK_PMU_INFO`` (the guide, "Profile Data File Reference (DB)"). The file is untrusted: only

@@ -10,13 +10,13 @@ import copyreg
 import itertools
 import re
 from collections import namedtuple
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from npu_sim.cores import Profile
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import Arguments, Signature, cache_key
+from npu_sim.framework import checks, patterns
+from npu_sim.framework.arguments import INT64_MAX, Arguments, Signature, cache_key
 from npu_sim.framework.axes import COMMON_AXES, NOT_DOCUMENTED, evaluate, names
 from npu_sim.framework.case import Case, Inspection, row_type
 from npu_sim.framework.checks import DtypeCheck
@@ -37,6 +37,10 @@ OVERFLOWS = Field(
     "does not check",
     "1",
 )
+UNCOUNTABLE = -1
+"""Status of a call that the contract accepts and :func:`npu_sim.plan` refuses as a usage error."""
+SURELY_BEYOND, NEARLY_BEYOND = 1e19, 9e18
+"""Numbers above and below 2^63, both below 2^64, so that a product between them wraps once."""
 
 
 def checked_call(
@@ -168,6 +172,8 @@ class RowPlanner(NamedTuple):
     ``PASSES`` when none does."""
     plan_row: Callable[[Any, Any, Any], Any]
     """``plan_row(row, device, rules) -> record``: the whole contract and the planner."""
+    plan_counted: Callable[[Any, Any, Any], Any]
+    """As ``plan_row``, but a call of sizes that an int64 does not count has ``UNCOUNTABLE``."""
     columns: tuple[Column, ...]
     """The record, column by column."""
     source: str
@@ -185,24 +191,27 @@ def row_planner(operator: Operator) -> RowPlanner:
         "Record": record,
         "NOTHING": nothing(operator.tiling),
         "tile": operator.tile,
+        "is_uncountable": is_uncountable,
     }
     source = "\n".join(
         [
             *_make_row_lines(operator, axes),
             *_refused_lines(operator, scope),
             *_plan_row_lines(operator, scope),
+            *_plan_counted_lines(operator),
         ]
     )
     # Names, numbers and expressions parsed by framework.axes, from a declaration that is
     # Python code itself.
     exec(source, scope)
-    make_row, refused, plan_row = functions = [
-        scope[name] for name in ("make_row", "refused", "plan_row")
+    make_row, refused, plan_row, plan_counted = functions = [
+        scope[name] for name in ("make_row", "refused", "plan_row", "plan_counted")
     ]
     for function in functions:
         function.__module__ = __name__
+    columns = plan_columns(operator)
     return RowPlanner(
-        row, rules, record, make_row, refused, plan_row, plan_columns(operator), source
+        row, rules, record, make_row, refused, plan_row, plan_counted, columns, source
     )
 
 
@@ -268,6 +277,47 @@ def _plan_row_lines(operator: Operator, scope: dict[str, Any]) -> list[str]:
         "    used = used_bytes(row, tiling, device, rules)",
         "    return Record(0, int(used > device.ub_bytes), tiling)",
     ]
+
+
+def _plan_counted_lines(operator: Operator) -> list[str]:
+    """Write the planner that looks for tensors of more than 2^63-1 bytes."""
+    return [
+        "def plan_counted(row, device, rules):",
+        f"    beyond = {' or '.join(dict.fromkeys(_uncountable(operator)))}",
+        f"    if beyond and refused(row, device, rules) == {PASSES}:",
+        f"        return Record({UNCOUNTABLE}, 0, NOTHING)",
+        "    return plan_row(row, device, rules)",
+    ]
+
+
+def _uncountable(operator: Operator) -> Iterator[str]:
+    """Yield the tests whether a tensor of a row has more bytes than an int64 counts."""
+    values = operator.defaults() | {entry.name: entry.default for entry in operator.attributes}
+    switches = {tensor: axis for axis, tensor in operator.switches.items()}
+    words = {axis.name: axis.words for axis in operator.dtype_axes}
+    for tensor in operator.tensors:
+        switch = switches.get(getattr(tensor, "given_with", "") or tensor.name)
+        if tensor.optional and switch is None:
+            continue
+        sizes = [
+            f"row.{token.name} * {token.times} // {token.over}"
+            for token in patterns.parse(tensor.pattern(values))
+            if not token.kind.startswith("1")
+        ]
+        dtypes = words.get(tensor.dtype, (tensor.dtype,))
+        item_bytes = tuple(TensorSpec((), dtype).nbytes for dtype in dtypes)
+        item = f"{item_bytes}[row.{tensor.dtype}]" if tensor.dtype in words else item_bytes[0]
+        test = f"is_uncountable(({', '.join([str(item), *sizes])},))"
+        yield f"row.{switch} and {test}" if switch else test
+
+
+def is_uncountable(factors: Any) -> Any:
+    """Return whether a product is above 2^63-1, also where it is one of int64, which wraps."""
+    product, estimate = 1, 1.0
+    for factor in factors:
+        product *= factor
+        estimate *= factor
+    return estimate > SURELY_BEYOND or (estimate > NEARLY_BEYOND and not 0 <= product <= INT64_MAX)
 
 
 def _refusal(status: int, condition: str) -> list[str]:

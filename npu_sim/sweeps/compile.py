@@ -23,7 +23,7 @@ from npu_sim.framework.operator import Operator
 from npu_sim.kernels.engine.codegen import DeviceCompiler, KernelCache, outside_digest
 from npu_sim.kernels.engine.compile import PLAIN
 from npu_sim.sweeps import space
-from npu_sim.sweeps.records import RecordColumn, counted_planner
+from npu_sim.sweeps.records import RecordColumn
 
 LIBRARIES = ("numpy", "math")
 """Modules whose functions Numba supports itself."""
@@ -71,13 +71,9 @@ def fill_function(
     """
     planner = row_planner(operator)
     source = fill_source(operator, columns, sampled)
-    plan_row, planner_source = planner.plan_row, planner.source
-    if counted:
-        plan_row, counted_source = counted_planner(operator)
-        planner_source += counted_source
     scope: dict[str, Any] = {
         "__name__": __name__,
-        "plan_row": make_jitable(plan_row),
+        "plan_row": make_jitable(planner.plan_counted if counted else planner.plan_row),
         "make_row": make_jitable(planner.make_row),
         "Device": Device,
         "Rules": planner.rules,
@@ -89,7 +85,7 @@ def fill_function(
     fill: Any = numba.njit(**LOOP_OPTIONS)(scope["fill"])
     if not numba.config.DISABLE_JIT:
         planners = outside_digest(operator.tile.__module__, operator.tile.__code__.co_filename)
-        sources = hashlib.sha256((source + planner_source).encode()).hexdigest()
+        sources = hashlib.sha256((source + planner.source).encode()).hexdigest()
         fill._cache = KernelCache(scope["fill"], digest=planners and planners + sources)
     return fill
 

@@ -1,9 +1,8 @@
-"""Records of a sweep: how a row is planned, the columns and their array, and the summary."""
+"""Records of a sweep: their columns, the structured array that holds them, and their summary."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import cache
 from math import prod
 from types import SimpleNamespace
 from typing import Any, Self
@@ -11,13 +10,10 @@ from typing import Any, Self
 import numpy as np
 
 from npu_sim.cores import Device
-from npu_sim.framework import patterns
 from npu_sim.framework.arguments import INT64_MAX
 from npu_sim.framework.axes import Number
-from npu_sim.framework.checking import PASSES, bound_of, row_planner
-from npu_sim.framework.operator import Operator
+from npu_sim.framework.checking import bound_of, row_planner
 from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Coded, Columns, Tabular
 from npu_sim.releases import default_release
 from npu_sim.status import UsageError, closest
@@ -29,11 +25,7 @@ flags and codes, which are most columns, have no margin."""
 PLACES = {"product": "product", "soc": "SoC", "release": "release of the product's software"}
 """Columns that identify the device of a row."""
 INTEGERS = (np.int8, np.int16, np.int32, np.int64)
-UNCOUNTABLE = -1
-"""Status of a call that the contract accepts and :func:`npu_sim.plan` refuses as a usage error."""
 UNCOUNTABLE_HELP = "; -1 where a tensor has more bytes than an int64 counts"
-SURELY_BEYOND, NEARLY_BEYOND = 1e19, 9e18
-"""Numbers above and below 2^63, both below 2^64, so that a product between them wraps once."""
 
 
 def may_be_uncountable(space: Space) -> bool:
@@ -43,58 +35,6 @@ def may_be_uncountable(space: Space) -> bool:
     """
     sizes = (values.largest for values in space.axes if isinstance(values.axis, Number))
     return space.operator.is_foreign or prod(max(size, 1) for size in sizes) > INT64_MAX >> 8
-
-
-@cache
-def counted_planner(operator: Operator) -> tuple[Callable[[Any, Any, Any], Any], str]:
-    """Return the planner of a row, ``(row, device, rules)`` to its record, and its source.
-
-    Of the operator's own it differs in calls with a tensor of more than 2^63-1 bytes.
-    """
-    planner = row_planner(operator)
-    source = "\n".join(
-        [
-            "def plan_counted(row, device, rules):",
-            f"    beyond = {' or '.join(dict.fromkeys(_uncountable(operator)))}",
-            f"    if beyond and refused(row, device, rules) == {PASSES}:",
-            f"        return Record({UNCOUNTABLE}, 0, NOTHING)",
-            "    return plan_row(row, device, rules)",
-        ]
-    )
-    scope = {**planner.plan_row.__globals__, "is_uncountable": is_uncountable}
-    exec(source, scope)  # names of a declaration, as in the functions of the planner
-    scope["plan_counted"].__module__ = __name__
-    return scope["plan_counted"], source
-
-
-def _uncountable(operator: Operator) -> Iterator[str]:
-    """Yield the tests whether a tensor of a row has more bytes than an int64 counts."""
-    values = operator.defaults() | {entry.name: entry.default for entry in operator.attributes}
-    switches = {tensor: axis for axis, tensor in operator.switches.items()}
-    words = {axis.name: axis.words for axis in operator.dtype_axes}
-    for tensor in operator.tensors:
-        switch = switches.get(getattr(tensor, "given_with", "") or tensor.name)
-        if tensor.optional and switch is None:
-            continue
-        sizes = [
-            f"row.{token.name} * {token.times} // {token.over}"
-            for token in patterns.parse(tensor.pattern(values))
-            if not token.kind.startswith("1")
-        ]
-        dtypes = words.get(tensor.dtype, (tensor.dtype,))
-        item_bytes = tuple(TensorSpec((), dtype).nbytes for dtype in dtypes)
-        item = f"{item_bytes}[row.{tensor.dtype}]" if tensor.dtype in words else item_bytes[0]
-        test = f"is_uncountable(({', '.join([str(item), *sizes])},))"
-        yield f"row.{switch} and {test}" if switch else test
-
-
-def is_uncountable(factors: Any) -> Any:
-    """Return whether a product is above 2^63-1, also where it is one of int64, which wraps."""
-    product, estimate = 1, 1.0
-    for factor in factors:
-        product *= factor
-        estimate *= factor
-    return estimate > SURELY_BEYOND or (estimate > NEARLY_BEYOND and not 0 <= product <= INT64_MAX)
 
 
 @dataclass(frozen=True)

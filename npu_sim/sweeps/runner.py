@@ -16,21 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.framework.checking import row_planner, rules_of
+from npu_sim.framework.checking import UNCOUNTABLE, row_planner, rules_of
 from npu_sim.framework.checks import require_integer
 from npu_sim.framework.inference import plan_arguments
 from npu_sim.operators import plan
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, UsageError, shown, without_internal_frames
 from npu_sim.sweeps.engine import Engine, EngineOptions, open_engine, record_dtype
-from npu_sim.sweeps.records import (
-    UNCOUNTABLE,
-    RecordColumn,
-    Records,
-    SweepSummary,
-    counted_planner,
-    record_columns,
-)
+from npu_sim.sweeps.records import RecordColumn, Records, SweepSummary, record_columns
 from npu_sim.sweeps.space import Space, make_space, places_of
 from npu_sim.sweeps.store import Store
 
@@ -48,11 +41,11 @@ def planned_record(space: Space, columns: tuple[RecordColumn, ...], row: int) ->
     """Return the record of one row, computed without Numba."""
     position, *codes = space.codes_at(row)
     profile = space.profiles[position]
-    planned_row = row_planner(space.operator).make_row(*codes)
-    plan_counted, _ = counted_planner(space.operator)
+    planner, rules = row_planner(space.operator), rules_of(space.operator, profile)
+    planned_row = planner.make_row(*codes)
     sources = SimpleNamespace(
         row=planned_row,
-        record=plan_counted(planned_row, profile.device, rules_of(space.operator, profile)),
+        record=planner.plan_counted(planned_row, profile.device, rules),
         **{name: positions[position] for name, (_, positions) in places_of(space.profiles).items()},
     )
     return {column.name: attrgetter(column.source)(sources) for column in columns}
