@@ -28,7 +28,14 @@ from npu_sim.framework.target import current_device
 from npu_sim.language import Text
 from npu_sim.numbers.storage import Array
 from npu_sim.plans.model import Plan, Workspace
-from npu_sim.status import INNER_NULL_POINTER, INVALID, NULL_POINTER, SUCCESS, AclnnError, Status
+from npu_sim.status import (
+    ACLNN_SUCCESS,
+    INNER_NULL_POINTER,
+    INVALID,
+    NULL_POINTER,
+    AclnnError,
+    Status,
+)
 
 _computing = threading.Lock()
 """Held while a call computes: calls of several threads may use one workspace."""
@@ -232,7 +239,7 @@ class Prototype:
             return FirstStage(
                 report(name, error, self._documented.get(error.argument, error.argument)), 0, None
             )
-        return FirstStage(SUCCESS, executor.workspace.total_bytes, executor)
+        return FirstStage(ACLNN_SUCCESS, executor.workspace.total_bytes, executor)
 
     def second_stage(
         self, workspace: Any, workspaceSize: int, executor: AclOpExecutor | None, stream: Any
@@ -259,7 +266,7 @@ class Prototype:
             executor.run(workspace, workspaceSize)
         except AclnnError as error:
             return report(self.name, error, self._documented.get(error.argument, error.argument))
-        return SUCCESS
+        return ACLNN_SUCCESS
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """Return the two functions by name, with the signatures of the product document."""

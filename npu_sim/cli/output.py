@@ -48,7 +48,7 @@ from npu_sim.language import (
 from npu_sim.registry import find_operator, load_operator
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
-REFUSED = 2
+REFUSED_EXIT_CODE = 2
 """Exit code of a call that does not run: the product refuses it, or its buffers overflow."""
 
 
@@ -142,7 +142,7 @@ def with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
 def exit_unless_runs(plan: "plans.model.Plan") -> None:
     """Exit with the code of a plan that overflows; called after everything is printed."""
     if plan.overflow is not None:
-        sys.exit(REFUSED)
+        sys.exit(REFUSED_EXIT_CODE)
 
 
 def reproducing_command(
@@ -250,7 +250,7 @@ def report_error(error: NpuSimError, *, as_json: bool) -> int:
         else:
             text = with_changed_fields(error.as_text(), _one_line)
             _print(refusal_text(error, text))
-        return REFUSED
+        return REFUSED_EXIT_CODE
     if as_json:
         print_json("usage", {"outcome": error.outcome, **data})
     else:

@@ -20,7 +20,16 @@ import numpy as np
 
 from npu_sim.cores import Profile
 from npu_sim.device_kit.run_on_device import CALLS
-from npu_sim.framework.axes import DETERMINISTIC, LIMITS, Axis, Number, Switch, Value, Values, Word
+from npu_sim.framework.axes import (
+    DETERMINISTIC_AXIS,
+    LIMITS_AXIS,
+    Axis,
+    Number,
+    Switch,
+    Value,
+    Values,
+    Word,
+)
 from npu_sim.framework.checking import check_uncached, row_planner, rules_of
 from npu_sim.framework.inference import arguments_of, plan_arguments
 from npu_sim.framework.operator import Operator
@@ -182,7 +191,7 @@ def _drawn(operator: Operator, random: np.random.Generator) -> Codes:
     reach = CALLS[operator.name].reach
     magnitude = random.integers(1, 2 * LARGEST_BITS, DRAWN).clip(max=LARGEST_BITS)
     codes: Codes = {}
-    for axis in (*operator.axes, DETERMINISTIC):
+    for axis in (*operator.axes, DETERMINISTIC_AXIS):
         if axis in operator.sizes and axis.name not in reach:
             bits = random.integers(0, magnitude + 1)
             sizes = random.integers((1 << bits) >> 1, 1 << bits)
@@ -200,8 +209,8 @@ def _drawn(operator: Operator, random: np.random.Generator) -> Codes:
 def _changed(operator: Operator, codes: Codes, random: np.random.Generator) -> Codes:
     """Return calls with about one axis changed at random, after the calls themselves."""
     fresh = _drawn(operator, random)
-    count = len(fresh[DETERMINISTIC.name])
-    chosen = random.integers(len(codes[DETERMINISTIC.name]), size=count)
+    count = len(fresh[DETERMINISTIC_AXIS.name])
+    chosen = random.integers(len(codes[DETERMINISTIC_AXIS.name]), size=count)
     made = {
         name: np.where(random.random(count) < 1 / len(codes), fresh[name], values[chosen])
         for name, values in codes.items()
@@ -212,7 +221,7 @@ def _changed(operator: Operator, codes: Codes, random: np.random.Generator) -> C
 
 def _possible(operator: Operator, codes: Codes, random: np.random.Generator) -> Codes:
     """Return calls with the axes that torch sets like others, without the largest calls."""
-    how, count = CALLS[operator.name], len(codes[DETERMINISTIC.name])
+    how, count = CALLS[operator.name], len(codes[DETERMINISTIC_AXIS.name])
     codes = codes | {name: codes[other] for name, other in how.equal.items()}
     codes |= {
         name: np.where(random.random(count) < 0.5, 1, codes[other])
@@ -236,8 +245,8 @@ def _telling(operator: Operator, profile: Profile, codes: Codes) -> Codes:
     ones.
     """
     planner, rules = row_planner(operator), rules_of(operator, profile)
-    in_order = [codes[axis.name].tolist() for axis in (*operator.axes, DETERMINISTIC)]
-    in_order.insert(len(operator.axes), [LIMITS.code("documented")] * len(in_order[0]))
+    in_order = [codes[axis.name].tolist() for axis in (*operator.axes, DETERMINISTIC_AXIS)]
+    in_order.insert(len(operator.axes), [LIMITS_AXIS.code("documented")] * len(in_order[0]))
     read = attrgetter(*(column.path for column in planner.columns))
     plans = np.array(
         [

@@ -85,7 +85,7 @@ class ExceptionLog:
             return None
         answer = {**dict.fromkeys(("tiling_key", "schem_mode", "block_dim")), **facts}
         if name := facts.get("fault_kernel_name"):
-            answer["kernel_name_parts"] = kernel_parts(name)
+            answer["kernel_name_parts"] = parts_of_name(name)
         if "pc_start" in facts:
             start, current = (_integer(facts[name]) for name in ("pc_start", "pc_current"))
             answer["pc_offset"] = hex(current - start) if current >= start else None
@@ -129,7 +129,7 @@ def _integer(text: str) -> int:
     return int(text, 16 if text.startswith("0x") else 10) & 0xFFFF_FFFF_FFFF_FFFF
 
 
-def kernel_parts(name: str) -> dict[str, str]:
+def parts_of_name(name: str) -> dict[str, str]:
     """Return operator type, hash, mode, key and mix of a kernel's name; empty for other names."""
     found = KERNEL_NAME.match(name)
     return {} if found is None else {k: v for k, v in found.groupdict().items() if v is not None}

@@ -15,7 +15,7 @@ from pydantic import Field
 from npu_sim.failures.device_exceptions import (
     ExceptionDump,
     is_exception_dump,
-    kernel_parts,
+    parts_of_name,
     read_exception_dump,
 )
 from npu_sim.failures.reader import (
@@ -283,7 +283,7 @@ def _stage(code: str | None, reading: Reading) -> str | None:
 
 def _operator(reading: Reading, kernel: str | None) -> tuple[str | None, Proof]:
     """Return the operator that the text names, with the kind of evidence."""
-    if kernel and (launched := kernel_parts(kernel).get("op") or _shortened_launch(kernel)):
+    if kernel and (launched := parts_of_name(kernel).get("op") or _shortened_launch(kernel)):
         entry = operator_of_launch(launched)
         return (entry.name if entry else launched), Proof.EXCEPTION
     return min(_named_operators(reading), key=lambda found: found[1], default=(None, Proof.NONE))

@@ -174,14 +174,14 @@ class Derived:
 
 Axis = Number | Word | Switch
 
-DETERMINISTIC = Switch("deterministic", "deterministic computation")
-LIMITS = Word(
+DETERMINISTIC_AXIS = Switch("deterministic", "deterministic computation")
+LIMITS_AXIS = Word(
     "limits",
     "documented: limits of the product documents; hardware: limits of the buffers",
     ("documented", "hardware"),
     "documented",
 )
-COMMON_AXES: tuple[Axis, ...] = (LIMITS, DETERMINISTIC)
+COMMON_AXES: tuple[Axis, ...] = (LIMITS_AXIS, DETERMINISTIC_AXIS)
 """Axes every operator has, besides product and SoC."""
 
 

@@ -414,7 +414,7 @@ def compute_case(
 def _plan(case: Case) -> Plan:
     from npu_sim.framework.planning import plan_of  # computing alone needs no plan
 
-    return plan_of(case, tries_flips=True)
+    return plan_of(case, plans_flips=True)
 
 
 def _compute(

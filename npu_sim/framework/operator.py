@@ -88,7 +88,7 @@ VARIANTS: Hook[Callable[[Any], Iterable[tuple[str, str, Any]]]] = Hook("variants
 CHANGES: Hook[Any] = Hook("changes", "study", attribute="CHANGES")
 IN_DUMPS: Hook[Any] = Hook("in_dumps", "study", attribute="IN_DUMPS")
 
-Given = Callable[..., Any] | None
+OwnHook = Callable[..., Any] | None
 """A hook of a declaration, see :class:`Hook`; None: that of the package."""
 
 
@@ -228,22 +228,22 @@ class Operator:
     checks: tuple[Callable[[Any], None], ...]
     tiling: type
     tile: Callable[[Any, Device, Any], Any]
-    describe: Given = None
-    compute: Given = None
-    formula: Given = None
-    data: Given = None
-    program: Given = None
-    instructions: Given = None
-    claims: Given = None
-    terms: Given = None
-    parts: Given = None
-    writes: Given = None
-    open_rules: Given = None
-    miscounted: Given = None
-    causes: Given = None
-    variants: Given = None
-    changes: Given = None
-    in_dumps: Given = None
+    describe: OwnHook = None
+    compute: OwnHook = None
+    formula: OwnHook = None
+    data: OwnHook = None
+    program: OwnHook = None
+    instructions: OwnHook = None
+    claims: OwnHook = None
+    terms: OwnHook = None
+    parts: OwnHook = None
+    writes: OwnHook = None
+    open_rules: OwnHook = None
+    miscounted: OwnHook = None
+    causes: OwnHook = None
+    variants: OwnHook = None
+    changes: OwnHook = None
+    in_dumps: OwnHook = None
     derived: tuple[Derived, ...] = ()
     rules_of: Mapping[str, Callable[[Profile], int]] = field(default_factory=dict)
     limits: tuple[str, ...] = ()
@@ -254,8 +254,8 @@ class Operator:
     evidence: Evidence = Evidence.MODEL
     on_cube: bool = False
     empty: str = "empty: nothing runs"
-    describe_empty: Given = None
-    fill: Given = None
+    describe_empty: OwnHook = None
+    fill: OwnHook = None
     planner_failure: Status = TILING_FAILURE
     planner_message: Callable[[Any], tuple[str, str, str]] | None = None
     bounds: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)

@@ -9,7 +9,15 @@ from typing import Any
 
 from npu_sim.cores import Device, Profile, load_profile
 from npu_sim.framework.arguments import INT64_MAX
-from npu_sim.framework.axes import COMMON_AXES, DETERMINISTIC, LIMITS, Axis, Number, Value, Values
+from npu_sim.framework.axes import (
+    COMMON_AXES,
+    DETERMINISTIC_AXIS,
+    LIMITS_AXIS,
+    Axis,
+    Number,
+    Value,
+    Values,
+)
 from npu_sim.framework.case import Case, require_cores
 from npu_sim.framework.checking import check_uncached, checked_call
 from npu_sim.framework.describing import DESCRIBE, DESCRIBE_EMPTY, Description, nearest_change
@@ -34,7 +42,7 @@ from npu_sim.plans.model import (
 from npu_sim.product import Chip
 from npu_sim.registry import family_of
 from npu_sim.releases import release_assumption
-from npu_sim.status import SUCCESS, AclnnError, NotModelledError, NpuSimError, UsageError
+from npu_sim.status import ACLNN_SUCCESS, AclnnError, NotModelledError, NpuSimError, UsageError
 from npu_sim.tiling import find_structure, pack
 
 
@@ -76,9 +84,9 @@ class FixedCall:
 
         Raises AclnnError when the changed call is refused; UsageError when the value is invalid.
         """
-        if axis is LIMITS:
+        if axis is LIMITS_AXIS:
             target = replace(target, limits=require_limits(value))
-        switch = bool(value) if axis is DETERMINISTIC else self.deterministic
+        switch = bool(value) if axis is DETERMINISTIC_AXIS else self.deterministic
         target = replace(target, deterministic=switch)
         changed = self.arguments({} if axis in COMMON_AXES else {axis.name: value})
         return checked_call(self.operator, changed, target)
@@ -127,10 +135,10 @@ CHIP_KEYS = (*(name for name in Chip.model_fields if name in Device._fields), *C
 """Keys of a SoC that planners read; clock and rates belong to timelines."""
 
 
-def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
+def plan_of(case: Case, *, plans_flips: bool = False) -> Plan:
     """Plan a checked call.
 
-    With ``tries_flips``, reading the plan's decisions also plans the call of every flip; otherwise
+    With ``plans_flips``, reading the plan's decisions also plans the call of every flip; otherwise
     flips have no outcome.
     """
     operator, profile = case.operator, case.profile
@@ -173,7 +181,7 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
         ),
         evidence=evidence,
         device_evidence=_device_evidence(case, described),
-        deferred=_deferred(case, described, evidence, tries_flips),
+        deferred=_deferred(case, described, evidence, plans_flips),
     )
     if operator.is_foreign:
         # Report errors of declarations from outside the package at once.
@@ -182,7 +190,7 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
 
 
 def _deferred(
-    case: Case, described: Description, evidence: Evidence, tries_flips: bool
+    case: Case, described: Description, evidence: Evidence, plans_flips: bool
 ) -> dict[str, Any]:
     """Return what of a plan is computed when it is first read."""
 
@@ -194,7 +202,7 @@ def _deferred(
         "cores": described.cores,
         "memories": described.memories,
         "decisions": (
-            (lambda: _with_outcomes(case, described)) if tries_flips else described.decisions
+            (lambda: _with_outcomes(case, described)) if plans_flips else described.decisions
         ),
         "launches": launches if described.launches is None else described.launches,
         "order": described.order,
@@ -290,7 +298,7 @@ def overflow_of(case: Case) -> AclnnError | None:
     if used <= device.ub_bytes:
         return None
     return AclnnError(
-        SUCCESS,
+        ACLNN_SUCCESS,
         "product",
         Text(
             "overflows: the buffers take {used} bytes, the Unified Buffer of {soc} has {ub_bytes}",
@@ -328,7 +336,7 @@ def axis_of(operator: Operator, name: str) -> Axis | None:
         axis = operator.axis(name)
     except UsageError:
         return None
-    return axis if axis is not LIMITS else None
+    return axis if axis is not LIMITS_AXIS else None
 
 
 def _try_flip(
@@ -342,7 +350,7 @@ def _try_flip(
         value = axis.value(axis.code(flip.value))
     except UsageError:
         return None  # outside the range of the axis, such as 0 rows
-    if value == (call.deterministic if axis is DETERMINISTIC else call.values[axis.name]):
+    if value == (call.deterministic if axis is DETERMINISTIC_AXIS else call.values[axis.name]):
         return None
     try:
         case = replace(call.checked_with(axis, value, target), searches_flips=False)

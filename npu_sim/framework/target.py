@@ -126,14 +126,14 @@ def require_bool(name: str, value: Any) -> bool:
 _target: ContextVar[Target | None] = ContextVar("npu_sim.target", default=None)
 
 
-def chosen_device() -> Target | None:
+def chosen_target() -> Target | None:
     """Return the target chosen in this context; None when there is none."""
     return _target.get()
 
 
 def current_device() -> Target:
     """Return the target of calls in this context: the chosen one, or the defaults."""
-    return chosen_device() or Target(load_profile())
+    return chosen_target() or Target(load_profile())
 
 
 def changed(

@@ -94,7 +94,7 @@ class Scratch(NamedTuple):
     """int64 (2, budget): parent and core of every step of the beam."""
 
 
-class Outcome(NamedTuple):
+class Found(NamedTuple):
     """Results by element."""
 
     how: Any
@@ -370,13 +370,7 @@ def _beam(width: int, count: int, goal: Goal, scratch: Scratch) -> tuple[bool, f
 
 @device_function
 def _examine_all(
-    states: int,
-    count: int,
-    goal: Goal,
-    found: bool,
-    scratch: Scratch,
-    outcome: Outcome,
-    element: int,
+    states: int, count: int, goal: Goal, found: bool, scratch: Scratch, outcome: Found, element: int
 ) -> bool:
     """Compare the target with all enumerated results, and write their number and extremes.
 
@@ -408,15 +402,16 @@ def _decide(
     cores: Integers,
     goal: Goal,
     draws: tuple[int, int],
-    prove: bool,
+    stops_early: bool,
     scratch: Scratch,
-    outcome: Outcome,
+    outcome: Found,
     element: int,
 ) -> int:
     """Return how the search of an element ended, and write the rest of its outcome.
 
     - ``draws``: seed and key of its random orders.
-    - ``prove``: whether an order that was found, or a value outside the interval, ends the search.
+    - ``stops_early``: whether an order that was found, or a value outside the interval, ends the
+      search.
     """
     seed, key = draws
     bounded, low, high = interval(scratch.terms, goal)
@@ -424,12 +419,12 @@ def _decide(
     outcome.low[element], outcome.high[element] = low, high
     outcome.nearest[element] = np.float32(np.nan)
     outcome.values[element], outcome.spent[element] = 0, cores.size
-    if outside and prove:
+    if outside and stops_early:
         return EXCLUDED_BY_INTERVAL
     count, budget = open_lines(cores, scratch.lines[0], scratch.lines[1]), scratch.merged.size
     found, outcome.nearest[element] = _draw(0, FIRST_DRAWS, seed, key, cores, goal, scratch)
     outcome.spent[element] = FIRST_DRAWS * cores.size
-    if found and prove:
+    if found and stops_early:
         return REACHED
     states, sums = _enumerate(count, goal.initial, scratch)
     outcome.spent[element] += sums
@@ -464,15 +459,15 @@ def _search_chunk(
     goals: Goal,
     search_for: tuple[int, bool],
     scratch: Scratch,
-    outcome: Outcome,
+    outcome: Found,
 ) -> None:
     """Search for the elements of a chunk: one of as many as there are chunks.
 
     - ``goals``: goals of all elements, with arrays for numbers.
-    - ``search_for``: seed, and whether to ``prove``; see :func:`search`.
+    - ``search_for``: seed, and whether to ``stops_early``; see :func:`search`.
     """
     values, starts, cores, keys, _ = contributions
-    seed, prove = search_for
+    seed, stops_early = search_for
     for element in range(chunk, places.shape[0], len(scratch.terms)):
         part, column = places[element, 0], places[element, 1]
         begin, stop = starts[part], starts[part + 1]
@@ -493,7 +488,7 @@ def _search_chunk(
         goal = Goal(goals.target[element], goals.factor[part], goals.initial[element], goals.finish)
         key = keys[part] * values.shape[1] + column
         outcome.how[element] = _decide(
-            cores[begin:stop], goal, (seed, key), prove, scratch_arrays, outcome, element
+            cores[begin:stop], goal, (seed, key), stops_early, scratch_arrays, outcome, element
         )
 
 
@@ -525,9 +520,9 @@ def search(
     targets: Floats,
     finish: Finish,
     effort: Effort,
-    prove: bool = True,
+    stops_early: bool = True,
     initial: Floats | None = None,
-) -> tuple[Outcome, Integers]:
+) -> tuple[Found, Integers]:
     """Search for orders that give some elements their measured values.
 
     Parameters
@@ -559,7 +554,7 @@ def search(
     # Of all parts: the effort for an element must not depend on those searched with it.
     most = int(np.diff(contributions.starts).max(initial=1))
     scratch = _scratch(contributions, most, effort.sums, threads)
-    outcome = Outcome(
+    outcome = Found(
         np.empty(elements, np.uint8),
         *(np.empty(elements, np.float32) for _ in range(3)),
         *(np.empty(elements, np.int64) for _ in range(2)),
@@ -567,6 +562,6 @@ def search(
     initial = np.zeros(elements, np.float32) if initial is None else initial
     goals = Goal(targets, contributions.factors, initial, finish)
     _search_chunk.over(
-        threads, contributions, places, goals, (effort.seed, prove), scratch, outcome
+        threads, contributions, places, goals, (effort.seed, stops_early), scratch, outcome
     )
     return outcome, scratch.trail[0, :most]

@@ -73,7 +73,7 @@ def plan(
     declared: Operator = load_operator(operator)
     built = arguments_of(declared, arguments, infer=True)
     target = target_of(product, soc, release, deterministic, limits)
-    return plan_of(check(declared, built, target), tries_flips=True)
+    return plan_of(check(declared, built, target), plans_flips=True)
 
 
 @without_internal_frames

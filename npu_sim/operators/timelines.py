@@ -79,7 +79,7 @@ def tracks(
     return pipe_tracks.tracks(TimedPlan(plan, profile, program_of(plan), bound), max_events)
 
 
-def work_over_time(plan: Plan) -> dict[str, Any] | None:
+def tracks_of(plan: Plan) -> dict[str, Any] | None:
     """Return launches and pipes of a plan's timeline; None when the plan is not timed."""
     if not is_timed(plan):
         return None

@@ -16,8 +16,8 @@ from typing import Any
 from npu_sim.cores import Profile, load_profile
 from npu_sim.framework.axes import (
     COMMON_AXES,
-    DETERMINISTIC,
-    LIMITS,
+    DETERMINISTIC_AXIS,
+    LIMITS_AXIS,
     Axis,
     Number,
     Value,
@@ -111,7 +111,7 @@ def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) 
             axis = axis_of(call.operator, flip.argument)
             assert axis is not None  # flips of other arguments are not planned
             value = axis.value(axis.code(flip.value))
-            now = call.deterministic if axis is DETERMINISTIC else call.values[axis.name]
+            now = call.deterministic if axis is DETERMINISTIC_AXIS else call.values[axis.name]
             result = (flip.path, flip.changes_path, flip.outcome, flip.refusal, flip.effect)
             change = NearbyPlan(decision.name, axis, now, value, *result)
             nearby.setdefault((axis.name, value), change)
@@ -141,7 +141,7 @@ class NearestCall:
 
 def nearest_calls(call: FixedCall, profile: Profile, limits: Limits) -> list[NearestCall]:
     """Return changes of one value that make a refused call run, nearest first."""
-    now = {**call.values, LIMITS.name: limits, DETERMINISTIC.name: call.deterministic}
+    now = {**call.values, LIMITS_AXIS.name: limits, DETERMINISTIC_AXIS.name: call.deterministic}
     return sorted(
         (
             change
@@ -392,7 +392,7 @@ def explain(
     call = fixed_call(declared, arguments, deterministic)
     plan = other = refusal = None
     try:
-        plan = plan_of(check(declared, built, target), tries_flips=True)
+        plan = plan_of(check(declared, built, target), plans_flips=True)
     except AclnnError as error:
         refusal = error
     if plan is not None:

@@ -26,7 +26,7 @@ from npu_sim.language import Text
 from npu_sim.plans.answers import Printed
 from npu_sim.questions.varied_calls import device_groups, number_of
 from npu_sim.registry import load_operator
-from npu_sim.status import NO_PLAN, SUCCESS, Unplanned, UsageError, without_internal_frames
+from npu_sim.status import ACLNN_SUCCESS, NO_PLAN, Unplanned, UsageError, without_internal_frames
 
 Interval = tuple[int, int]
 """First and last integer, both included."""
@@ -313,7 +313,7 @@ def find_bound(
     refusal = refusals(call, axis, profile, limits)
     current = int(call.values[axis.name])
     now = refusal(current)
-    if now is not None and now.status != SUCCESS and now.argument in ("product", "release"):
+    if now is not None and now.status != ACLNN_SUCCESS and now.argument in ("product", "release"):
         return Bound((), None, now)  # the product has no plan of the operator at all
     window = 2 * max(profile.device.vector_cores, profile.device.cube_cores)
 

@@ -419,7 +419,7 @@ def _check_operator(
     why: dict[str, Any] = {"status": 0}
     try:
         case = check(operator, built, Target(profile, deterministic, limits=limits))
-        plan = plan_of(case, tries_flips=whole)
+        plan = plan_of(case, plans_flips=whole)
         outcome = plan.outcome
         facts |= _facts(plan, case)
         if timed:

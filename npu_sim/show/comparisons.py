@@ -26,12 +26,12 @@ from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
 from npu_sim.questions.varied_calls import operators_of
 from npu_sim.registry import find_operator
 from npu_sim.releases import default_release
-from npu_sim.show.curves import Axis, Curve, curve_figure
+from npu_sim.show.curves import Axis, Curve, curve_chart
 from npu_sim.show.layout import (
     Cell,
+    Chart,
     Column,
     Document,
-    Figure,
     Paragraph,
     Picture,
     Table,
@@ -43,7 +43,7 @@ from npu_sim.show.layout import (
 from npu_sim.show.svg import WIDTH, Pictures, bar, caption, element, picture
 from npu_sim.show.text import Line, overflow_text, socs_text
 from npu_sim.show.timelines import estimate_note, estimate_text
-from npu_sim.status import SUCCESS, AclnnError, NotModelledError, Unplanned
+from npu_sim.status import ACLNN_SUCCESS, AclnnError, NotModelledError, Unplanned
 
 SHOWN_NEARBY = 3
 COMPARED_COLUMNS = (
@@ -329,9 +329,8 @@ def bound_text(bound: Bound) -> str:
     if not bound.ranges:
         if isinstance(bound.above, NotModelledError):
             return bound.above.label
-        return (
-            "overflows" if bound.above is not None and bound.above.status == SUCCESS else "refused"
-        )
+        overflows = bound.above is not None and bound.above.status == ACLNN_SUCCESS
+        return "overflows" if overflows else "refused"
     if len(bound.ranges) > SHOWN_RANGES:
         (first, last), (_, largest) = bound.ranges[0], bound.ranges[-1]
         return say(
@@ -543,7 +542,7 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
     title, axis = operator_title(table.operator), translated(table.vary or "each size")
     sentence = say("{title}: legal values of {axis}", title=title, axis=axis)
     sentence += say(" along {along}", table) if table.along else ""
-    drawn = _frontier_figure(table) if table.along else range_picture(table)
+    drawn = _frontier_chart(table) if table.along else range_picture(table)
     sections = filled(
         ("Pictures", [drawn] if drawn else []),
         ("Legal values", [_ranges(table, ", ".join)]),
@@ -553,7 +552,7 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
     return Document(sentence, sentence, sections, call)
 
 
-def _frontier_figure(table: LimitTable) -> Figure | None:
+def _frontier_chart(table: LimitTable) -> Chart | None:
     """Draw the largest legal value against the second argument; hardware limits are dashed."""
     groups = grouped(((row.product, ", ".join(row.socs)), row) for row in table.rows)
     curves = []
@@ -567,7 +566,7 @@ def _frontier_figure(table: LimitTable) -> Figure | None:
                 curves.append(Curve(title, places, values, dashed=name == "hardware"))
     x = Axis(table.along, is_log=all((row.at or 0) > 0 for row in table.rows))
     return (
-        curve_figure(x, Axis(say("largest {vary}", table), is_log=True), curves) if curves else None
+        curve_chart(x, Axis(say("largest {vary}", table), is_log=True), curves) if curves else None
     )
 
 

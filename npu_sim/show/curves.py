@@ -6,7 +6,7 @@ from math import log10
 from typing import Any, Literal
 
 from npu_sim.language import say, translated
-from npu_sim.show.layout import Figure
+from npu_sim.show.layout import Chart
 
 MARKED_POINTS = 60
 """Lines of up to this many points have markers."""
@@ -34,7 +34,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Bound:
+class LimitLine:
     """A straight line across a figure, such as a documented limit (``x``) or a capacity (``y``)."""
 
     name: str
@@ -61,15 +61,15 @@ class Axis:
     """First and last value; those of the points if None. The y axis follows its points."""
 
 
-def curve_figure(
+def curve_chart(
     x: Axis,
     y: Axis,
     curves: Sequence[Curve],
-    bounds: Sequence[Bound] = (),
+    bounds: Sequence[LimitLine] = (),
     *,
     caption: str = "",
     refused: Iterable[Mapping[str, Any]] = (),
-) -> Figure:
+) -> Chart:
     """Return a figure of curves and bounds.
 
     The x axis covers the data: a bound beyond it is marked at the edge. Each label of an x
@@ -102,7 +102,7 @@ def curve_figure(
         "showlegend": len(traces) > 1,
         **(hatched if len(traces) > len(curves) else {}),
     }
-    return Figure(tuple(traces), layout, caption)
+    return Chart(tuple(traces), layout, caption)
 
 
 def _axis(axis: Axis) -> dict[str, Any]:
@@ -159,14 +159,14 @@ def _refused(span: Mapping[str, Any], in_legend: bool) -> dict[str, Any]:
     }
 
 
-def _shape(bound: Bound, top: float) -> dict[str, Any]:
+def _shape(bound: LimitLine, top: float) -> dict[str, Any]:
     at, line = bound.value, {"type": "line", "line": {"width": 1.5, "dash": "dot"}}
     if bound.axis == "x":
         return {**line, "x0": at, "x1": at, "y0": 0, "y1": top, "yref": "paper"}
     return {**line, "y0": at, "y1": at, "x0": 0, "x1": 1, "xref": "paper"}
 
 
-def _x_label(bound: Bound, row: int, span: Range | None, logarithmic: bool) -> dict[str, Any]:
+def _x_label(bound: LimitLine, row: int, span: Range | None, logarithmic: bool) -> dict[str, Any]:
     """Return the label of an x bound, in a row above the curves, marked if off the axis."""
     label = {
         "text": bound.text,
@@ -190,7 +190,7 @@ def _share(value: float, span: Range, logarithmic: bool) -> float:
     return (at - low) / (high - low) if high > low else 0.0
 
 
-def _y_label(bound: Bound, logarithmic: bool) -> dict[str, Any]:
+def _y_label(bound: LimitLine, logarithmic: bool) -> dict[str, Any]:
     # plotly.js positions annotations on log axes by exponent.
     y = log10(bound.value) if logarithmic and bound.value > 0 else bound.value
     place = {"y": y, "x": 1, "xref": "paper", "xanchor": "right", "yanchor": "bottom"}

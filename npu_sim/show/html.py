@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from npu_sim import __version__
 from npu_sim.language import LANGUAGES, count_text, language, say, translated, translated_data
-from npu_sim.show.layout import Block, Document, Drawing, Figure
+from npu_sim.show.layout import Block, Chart, Document, Drawing
 
 PLOTTING_LIBRARY = "plotly-basic.min.js"
 """plotly.js-basic-dist-min 4.1.1 of npm, unchanged: lines and bars only, a quarter of plotly.js.
@@ -89,7 +89,7 @@ def _blocks() -> Any:
 
 
 def _scripts(document: Document) -> Iterator[str]:
-    if any(isinstance(block, Figure) for block in document.blocks):
+    if any(isinstance(block, Chart) for block in document.blocks):
         yield asset(PLOTTING_LIBRARY)
         yield asset("figures.js")
     kinds = {block.kind for block in document.blocks if isinstance(block, Drawing)}

@@ -401,7 +401,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Chart:
     """Interactive curves: data and layout for plotly.js."""
 
     data: tuple[dict[str, Any], ...]
@@ -423,7 +423,7 @@ class Drawing:
     caption: str = ""
 
 
-Block = Table | Paragraph | Picture | Figure | Drawing
+Block = Table | Paragraph | Picture | Chart | Drawing
 
 
 @dataclass(frozen=True)

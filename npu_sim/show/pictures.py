@@ -12,7 +12,7 @@ from markupsafe import Markup
 from npu_sim.framework.describing import PLURALS
 from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.language import Text, joined, say
-from npu_sim.operators.timelines import work_over_time
+from npu_sim.operators.timelines import tracks_of
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Memory, Plan, Workspace, WorkspacePart
 from npu_sim.show import svg
@@ -459,7 +459,7 @@ def pictures_of_plan(answer: Any) -> Pictures:
 
 def plan_pictures(plan: Plan) -> Pictures:
     """Return the pictures of a plan."""
-    work = work_over_time(plan)
+    work = tracks_of(plan)
     return {
         **({"cores": partial(core_map, plan)} if plan.cores else {}),
         **({"memory": partial(memory_map, plan.memories)} if plan.memories else {}),

@@ -7,7 +7,7 @@ from typing import Any
 
 from npu_sim.framework.execution import Prepared, Result
 from npu_sim.language import Text, count_text, joined, percent_text, say, time_text
-from npu_sim.operators.timelines import steps, work_over_time
+from npu_sim.operators.timelines import steps, tracks_of
 from npu_sim.plans.model import Plan
 from npu_sim.show.layout import (
     Block,
@@ -280,7 +280,7 @@ def document_outcome(plan: Plan) -> str:
 
 def _drawn(plan: Plan) -> tuple[Section, ...]:
     """Return the sections that scripts draw; none if the call is not timed."""
-    work = work_over_time(plan)
+    work = tracks_of(plan)
     return () if work is None else (time_section(work), steps_section(plan))
 
 

@@ -13,13 +13,13 @@ from rich.console import RenderableType
 from npu_sim.framework.describing import PLURALS
 from npu_sim.framework.execution import OrderMask
 from npu_sim.language import Text, joined, say, ulp_text
-from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
+from npu_sim.show.curves import Axis, Curve, LimitLine, curve_chart
 from npu_sim.show.layout import (
     Block,
+    Chart,
     Column,
     Document,
     Drawing,
-    Figure,
     Paragraph,
     Picture,
     Table,
@@ -391,7 +391,7 @@ def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
     return (trees, *([Paragraph(more)] if rest else []))
 
 
-def _running_errors(output: Mapping[str, Any]) -> Figure:
+def _running_errors(output: Mapping[str, Any]) -> Chart:
     """Draw the rounding error of the worst element in its two extreme orders, in ulp."""
     worst = output["worst"]
     reference, factor = float(worst["deterministic_result"]), worst["factor"]
@@ -417,11 +417,11 @@ def _running_errors(output: Mapping[str, Any]) -> Figure:
         spread_ulp=worst["spread_ulp"],
         ulp=ulp,
     )
-    return curve_figure(
+    return curve_chart(
         Axis("contributions added"),
         Axis("off the exact sum, ulp of the result"),
         curves,
-        (Bound(say("deterministic result"), (reference - factor * exact) / ulp, "y"),),
+        (LimitLine(say("deterministic result"), (reference - factor * exact) / ulp, "y"),),
         caption=caption,
     )
 
@@ -432,7 +432,7 @@ def rounding_errors(steps: Sequence[Mapping[str, Any]], ulp: float) -> list[floa
     return [(step["sum_after"] - total) / ulp for step, total in zip(steps, exact, strict=True)]
 
 
-def _histogram(output: Mapping[str, Any]) -> Figure:
+def _histogram(output: Mapping[str, Any]) -> Chart:
     """Draw the ulp histogram of a variant and output with a logarithmic axis."""
     edges = [
         "more" if bar["up_to_ulp"] is None else f"<= {bar['up_to_ulp']:g}"
@@ -455,7 +455,7 @@ def _histogram(output: Mapping[str, Any]) -> Figure:
         "range": [-0.3, float(top)],
         "dtick": 1,
     }
-    return Figure(
+    return Chart(
         (bars,),
         {"xaxis": {"title": {"text": "error in ulp"}, "type": "category"}, "yaxis": axis},
         say(

@@ -13,8 +13,8 @@ from npu_sim.language import Text, calls_text, joined, say
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
 from npu_sim.show.comparisons import operator_title
-from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
-from npu_sim.show.layout import Block, Document, Drawing, Figure, Table, table_report
+from npu_sim.show.curves import Axis, Curve, LimitLine, curve_chart
+from npu_sim.show.layout import Block, Chart, Document, Drawing, Table, table_report
 from npu_sim.sweeps.maps import (
     Area,
     ascending,
@@ -197,11 +197,11 @@ def sweep_report(
         Table(("name", "values"), axes, "Varied sizes", folded=True),
     ]
     return table_report(
-        sentence, sentence, tables, sweep_figures(area, curves, data["counts"]), call=call
+        sentence, sentence, tables, sweep_charts(area, curves, data["counts"]), call=call
     )
 
 
-def sweep_figures(
+def sweep_charts(
     area: dict[str, Any], curves: dict[str, Any], counts: dict[str, dict[str, int]]
 ) -> tuple[Block, ...]:
     """Return the pictures of a sweep.
@@ -213,16 +213,16 @@ def sweep_figures(
     drawn: tuple[Block, ...] = (Drawing("drawMap", area, MAP_CAPTION),) if area else ()
     return (
         *drawn,
-        *cut_figures(curves),
-        *(bar_figure(name, found) for name, found in counts.items() if len(found) > 1),
+        *cut_charts(curves),
+        *(bar_chart(name, found) for name, found in counts.items() if len(found) > 1),
     )
 
 
-def bar_figure(name: str, counts: dict[str, int]) -> Figure:
+def bar_chart(name: str, counts: dict[str, int]) -> Chart:
     """Draw the number of calls per value, in numeric order if possible."""
     numbers = all(value.lstrip("-").isdecimal() for value in counts)
     shown = dict(sorted(counts.items(), key=lambda item: int(item[0]))) if numbers else counts
-    return Figure(
+    return Chart(
         ({"type": "bar", "x": list(shown), "y": list(shown.values()), "name": "calls"},),
         {
             "xaxis": {"title": {"text": name}, "type": "category"},
@@ -237,13 +237,13 @@ def _named(name: str, value: Any) -> Text:
     return Text("{name} = {value}", name=name, value=shown)
 
 
-def cut_figures(curves: dict[str, Any]) -> Iterator[Figure]:
+def cut_charts(curves: dict[str, Any]) -> Iterator[Chart]:
     """Draw a cut as staircases; memory as points unless every value is planned."""
     if not curves.get("series"):
         return
     with_others = joined((_named(name, value) for name, value in curves["with"].items()), ", ")
     limits = [
-        Bound(say("{name} limit", name=name), curves[name])
+        LimitLine(say("{name} limit", name=name), curves[name])
         for name in ("documented", "hardware")
         if curves[name] is not None
     ]
@@ -265,9 +265,9 @@ def cut_figures(curves: dict[str, Any]) -> Iterator[Figure]:
             caption = _staircase_caption(
                 curves, with_others, binned=any(steps["binned"] for _, steps in staircases)
             )
-            yield curve_figure(x, Axis(title), lines, limits, caption=caption, refused=refused)
+            yield curve_chart(x, Axis(title), lines, limits, caption=caption, refused=refused)
     if any(curve["memory"]["x"] for curve in curves["series"]):
-        yield _memory_figure(curves, limits, with_others, x)
+        yield _memory_chart(curves, limits, with_others, x)
 
 
 def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool) -> str:
@@ -285,9 +285,9 @@ def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool
     )
 
 
-def _memory_figure(
-    curves: dict[str, Any], limits: list[Bound], with_others: str, x: Axis
-) -> Figure:
+def _memory_chart(
+    curves: dict[str, Any], limits: list[LimitLine], with_others: str, x: Axis
+) -> Chart:
     series = [(curve, curve["memory"]) for curve in curves["series"] if curve["memory"]["x"]]
     whole = series[0][1]["asked"] == curves["values"]
     caption = _staircase_caption(
@@ -309,6 +309,6 @@ def _memory_figure(
         for curve, memory in series
     ]
     capacities = sorted({memory["capacity_bytes"] for _, memory in series})
-    bounds = [*limits, *(Bound(say("capacity"), capacity, "y") for capacity in capacities)]
+    bounds = [*limits, *(LimitLine(say("capacity"), capacity, "y") for capacity in capacities)]
     y = Axis("fullest on-chip memory, bytes")
-    return curve_figure(x, y, lines, bounds, caption=caption if whole else points)
+    return curve_chart(x, y, lines, bounds, caption=caption if whole else points)

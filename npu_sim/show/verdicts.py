@@ -27,7 +27,7 @@ from npu_sim.show.layout import (
     stack,
 )
 from npu_sim.verdicts.answers import (
-    STATUSES,
+    VERDICTS,
     WORST_ELEMENTS,
     Explanation,
     OutputVerdict,
@@ -125,7 +125,7 @@ def verdict_lines(verdict: OutputVerdict) -> list[tuple[str, str]]:
 
 def _counted(text: str, codes: np.ndarray) -> str:
     """Return a sentence with the number of elements by verdict."""
-    counts = {status: int((codes == code).sum()) for code, status in enumerate(STATUSES)}
+    counts = {status: int((codes == code).sum()) for code, status in enumerate(VERDICTS)}
     return Text(text, count=codes.size, **counts)
 
 
@@ -305,7 +305,7 @@ def element_map(verdict: OutputVerdict) -> Markup:
     codes = verdict.elements.reshape(-1)
     edges = np.unique(np.linspace(0, codes.size, BINS + 1).astype(np.int64))
     parts, y = [], 0.0
-    for code, status in enumerate(STATUSES):
+    for code, status in enumerate(VERDICTS):
         total = verdict.counts[status]
         if not total:
             continue

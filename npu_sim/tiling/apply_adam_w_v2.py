@@ -19,8 +19,8 @@ from npu_sim.tiling.common import (
     SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
     Field,
+    FieldRun,
     Raw,
-    Run,
     Structure,
     ceil_div,
     nothing,
@@ -249,13 +249,13 @@ STRUCTURES = (
         "ApplyAdamWV2",
         "8.3",
         (
-            Run(
+            FieldRun(
                 "int64_t",
                 "totalCoreNum handleExtraLoopCoreNum usedCoreNum numPerLoop loopNumPerCore"
                 " numLastLoop isBfloat16",
             ),
-            Run("float", " ".join(FLOATS)),
-            Run("int64_t", "amsgrad maximize tilingKey"),
+            FieldRun("float", " ".join(FLOATS)),
+            FieldRun("int64_t", "amsgrad maximize tilingKey"),
         ),
     ),
 )

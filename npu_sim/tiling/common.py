@@ -195,7 +195,7 @@ class Part(NamedTuple):
     switch: str = ""
 
 
-class Run(NamedTuple):
+class FieldRun(NamedTuple):
     """Successive fields of one C type.
 
     Attributes
@@ -231,7 +231,7 @@ class Structure(NamedTuple):
 
     kernel: str
     since: str
-    runs: tuple[Run, ...]
+    runs: tuple[FieldRun, ...]
 
 
 class Column(NamedTuple):
@@ -334,10 +334,10 @@ def _vendor_readers(record: Any) -> tuple[tuple[list[str], Callable[[Any], Any],
     )
 
 
-def fields_of(record: type, part: str = "") -> Run:
+def fields_of(record: type, part: str = "") -> FieldRun:
     """Return the vendor's fields of a record as int64_t, in its order; ``part`` as in Run."""
     names = (column.field.vendor for column in table(record))
-    return Run("int64_t", " ".join(filter(None, names)), part)
+    return FieldRun("int64_t", " ".join(filter(None, names)), part)
 
 
 Raw = dict[str, Any]
@@ -345,7 +345,7 @@ Raw = dict[str, Any]
 RawPlanner = Callable[[Raw, Device, Any], Raw]
 """``planner(inputs, device, rules)``: the raw planner of one vendor kernel. ``inputs`` are those of
 :func:`npu_sim.tiling.plan_kernel`, and the switch ``deterministic``."""
-REFUSED: Raw = {"status": "failed"}
+RAW_FAILURE: Raw = {"status": "failed"}
 """Result of a raw planner where the product finds no tiling."""
 
 
@@ -372,7 +372,7 @@ def raw_planner(
         problem = problem_of(inputs, rules)
         tiling = None if problem is None else tile(problem, device, rules)
         if tiling is None or tiling.status != SUCCESS:
-            return REFUSED
+            return RAW_FAILURE
         mode = getattr(tiling, "schedule_mode", -1)
         data = structure(tiling, inputs, rules) if structure else vendor_fields(tiling, rules)
         return {

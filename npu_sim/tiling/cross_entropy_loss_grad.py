@@ -17,9 +17,9 @@ from npu_sim.tiling.common import (
     FP32,
     SUCCESS,
     Field,
+    FieldRun,
     Part,
     Raw,
-    Run,
     Structure,
     align,
     align_down,
@@ -305,9 +305,9 @@ STRUCTURES = (
         "CrossEntropyLossGrad",
         "8.3",
         (
-            Run("int64_t", "reduction ignoreIndex"),
-            Run("float", "labelSmoothing"),
-            Run(
+            FieldRun("int64_t", "reduction ignoreIndex"),
+            FieldRun("float", "labelSmoothing"),
+            FieldRun(
                 "int64_t",
                 "rowVal colVal frontCoreNum tailCoreNum usedCoreNum frontRowNum tailRowNum "
                 "alignColLoopNum colLoop colLoopNumTail targetSize targetCastSize gradLossSize "

@@ -17,9 +17,9 @@ from npu_sim.tiling.common import (
     SUCCESS,
     VECTOR_LANES,
     Field,
+    FieldRun,
     Part,
     Raw,
-    Run,
     Structure,
     align,
     ceil_div,
@@ -379,8 +379,8 @@ STRUCTURES = (
         "EmbeddingDenseGradV2",
         "8.3",
         (
-            Run("uint64_t", "coreNum", "params", since="8.5"),
-            Run(
+            FieldRun("uint64_t", "coreNum", "params", since="8.5"),
+            FieldRun(
                 "uint64_t",
                 "tailRowNum formerRowNum formerRowRepTime computeMask formerComputeRepTime "
                 "formerComputeFormerNum formerComputeTailNum numWeights embeddingDim paddingIdx "
@@ -388,28 +388,28 @@ STRUCTURES = (
                 "tailComputeRepTime tailComputeFormerNum tailComputeTailNum",
                 "params",
             ),
-            Run(
+            FieldRun(
                 "uint64_t",
                 "scaleWorkspaceLength outStageWorkspaceLength outIndexWorkspaceLength "
                 "outCastedWorkspaceLength",
                 "params",
                 since="8.5",
             ),
-            Run(
+            FieldRun(
                 "uint64_t",
                 "tailCoreRowNum formerCoreRowNum formerCoreRowRepTime mask formerComputeRepTime "
                 "formerComputeFormerNum formerComputeTailNum tailComputeRepTime "
                 "tailComputeFormerNum tailComputeTailNum",
                 "scaleTiling",
             ),
-            Run(
+            FieldRun(
                 "uint64_t",
                 "gradRow tailRowNum formerRowNum formerRowNumRepTime computeMask "
                 "formerComputeRepTime formerComputeFormerNum formerComputeTailNum "
                 "tailComputeRepTime tailComputeFormerNum tailComputeTailNum",
                 "determinTiling",
             ),
-            Run(
+            FieldRun(
                 "uint64_t",
                 "partNum formerCopyRow tailCopyRow formerCopyTime tailCopyTime maxRowInUb "
                 "formerLastRow tailLastRow",

@@ -18,9 +18,9 @@ from npu_sim.tiling.common import (
     DTYPE_CODES,
     SUCCESS,
     Field,
+    FieldRun,
     Part,
     Raw,
-    Run,
     Structure,
     align,
     align_down,
@@ -516,12 +516,12 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
 
 
 KERNELS = {"moe_token_permute": raw_planner(problem_of, tile, vendor_structure)}
-RUNS = (
+FIELD_RUNS = (
     fields_of(Tiling),
     fields_of(Sort, "vbsComputeParamsOp"),
-    Run("int64_t", "needCoreNum", "vmsMiddleComputeParamsOp"),
-    Run("int64_t", "oneLoopMaxElements", "sortOutComputeParamsOp"),
-    Run(
+    FieldRun("int64_t", "needCoreNum", "vmsMiddleComputeParamsOp"),
+    FieldRun("int64_t", "oneLoopMaxElements", "sortOutComputeParamsOp"),
+    FieldRun(
         "int64_t",
         "needCoreNum frontCoreNum tailCoreNum coreCalcNum coreCalcTail "
         "oneTokenBtypeSize onceIndicesTokenMoveTimes onceUbTokenNums "
@@ -534,4 +534,4 @@ RUNS = (
     ),
 )
 """Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""
-STRUCTURES = (Structure("MoeTokenPermute", "8.3", RUNS),)
+STRUCTURES = (Structure("MoeTokenPermute", "8.3", FIELD_RUNS),)

@@ -28,8 +28,8 @@ from npu_sim.tiling.common import (
     SYSTEM_WORKSPACE_BYTES,
     VECTOR_LANES,
     Field,
+    FieldRun,
     Raw,
-    Run,
     Shape,
     Structure,
     align,
@@ -465,21 +465,21 @@ STRUCTURES = (
         "RmsNorm",
         "8.3",
         (
-            Run("uint64_t", "num_row num_col num_col_align block_factor"),
-            Run(
+            FieldRun("uint64_t", "num_row num_col num_col_align block_factor"),
+            FieldRun(
                 "uint32_t",
                 "row_factor ub_factor reduce_mask left_num last_reduce_mask last_left_num "
                 "rstd_size ub_loop col_buffer_length multi_n_num is_nddma",
             ),
-            Run("float", "epsilon avg_factor"),
-            Run("uint8_t", "is_gemma"),
-            Run(
+            FieldRun("float", "epsilon avg_factor"),
+            FieldRun("uint8_t", "is_gemma"),
+            FieldRun(
                 "uint64_t",
                 "last_block_factor row_loop last_block_row_loop row_tail last_block_row_tail",
                 since="8.5",
             ),
-            Run("uint32_t", "mul_loop mul_tail", since="8.5"),
-            Run("uint8_t", "dst_rep_stride is_performance normal_flag", since="8.5"),
+            FieldRun("uint32_t", "mul_loop mul_tail", since="8.5"),
+            FieldRun("uint8_t", "dst_rep_stride is_performance normal_flag", since="8.5"),
         ),
     ),
 )

@@ -31,9 +31,9 @@ from npu_sim.tiling.common import (
     UINT32_MASK,
     VECTOR_LANES,
     Field,
+    FieldRun,
     Part,
     Raw,
-    Run,
     Shape,
     Structure,
     align,
@@ -506,15 +506,15 @@ STRUCTURES = (
         "RmsNormGrad",
         "8.3",
         (
-            Run("uint32_t", "row col"),
-            Run("float", "avg_factor"),
-            Run(
+            FieldRun("uint32_t", "row col"),
+            FieldRun("float", "avg_factor"),
+            FieldRun(
                 "uint32_t",
                 "data_type block_factor ub_split_dim ub_factor core_calc_num core_calc_tail "
                 "block_dim ub_calc_num ub_calc_tail ub_calc_loop ub_calc_tail_num "
                 "ub_calc_tail_tail ub_calc_tail_loop fixed_output",
             ),
-            Run("uint32_t", "chunk_size chunk_num chunk_tail need_chunk", since="9.1"),
+            FieldRun("uint32_t", "chunk_size chunk_num chunk_tail need_chunk", since="9.1"),
         ),
     ),
 )

@@ -17,9 +17,9 @@ from npu_sim.tiling.common import (
     SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
     Field,
+    FieldRun,
     Part,
     Raw,
-    Run,
     Shape,
     Structure,
     align,
@@ -457,10 +457,12 @@ def buffers(tiling: Tiling, dtype: int) -> dict[str, int]:
 
 ROTATE_FIELDS, MATRIX_WORDS = 21, 25
 """64-bit words of the path with ``rotate`` and of its matrix tiling, which are 0 here."""
-RUNS = (
-    Run("uint64_t", " ".join(f"rotate{number}" for number in range(MATRIX_WORDS + ROTATE_FIELDS))),
-    Run("uint64_t", fields_of(Half).names),
-    Run("uint64_t", fields_of(Interleaved).names),
+FIELD_RUNS = (
+    FieldRun(
+        "uint64_t", " ".join(f"rotate{number}" for number in range(MATRIX_WORDS + ROTATE_FIELDS))
+    ),
+    FieldRun("uint64_t", fields_of(Half).names),
+    FieldRun("uint64_t", fields_of(Interleaved).names),
 )
 """Tiling structure as bytes; the order within is a model (page, "Tiling bytes")."""
-STRUCTURES = (Structure("RotaryPositionEmbedding", "8.5", RUNS),)
+STRUCTURES = (Structure("RotaryPositionEmbedding", "8.5", FIELD_RUNS),)

@@ -19,9 +19,9 @@ from npu_sim.tiling.common import (
     SYSTEM_WORKSPACE_BYTES,
     VECTOR_LANES,
     Field,
+    FieldRun,
     Part,
     Raw,
-    Run,
     Shape,
     Structure,
     align,
@@ -438,9 +438,9 @@ def interleaved_buffers(fields: Interleaved, dtype: int, has_x: bool) -> dict[st
     return found | ({} if fields.layout == 1 else {"reduced": wide})
 
 
-RUNS = (
-    Run("uint64_t", fields_of(Half).names),
-    Run("uint64_t", fields_of(Interleaved).names, "interleaved"),
+FIELD_RUNS = (
+    FieldRun("uint64_t", fields_of(Half).names),
+    FieldRun("uint64_t", fields_of(Interleaved).names, "interleaved"),
 )
 """Tiling structure as bytes; the order within is a model (page, "Tiling bytes")."""
-STRUCTURES = (Structure("RotaryPositionEmbeddingGrad", "8.5", RUNS),)
+STRUCTURES = (Structure("RotaryPositionEmbeddingGrad", "8.5", FIELD_RUNS),)

@@ -21,8 +21,8 @@ from npu_sim.tiling.common import (
     SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
     Field,
+    FieldRun,
     Raw,
-    Run,
     Structure,
     align,
     align_down,
@@ -275,15 +275,15 @@ def buffers(tiling: Any, dtype: int, names: Buffers) -> dict[str, int]:
     return dict.fromkeys(names.tensors, size) | dict.fromkeys(fp32, FP32_BYTES * elements)
 
 
-RUNS = (
-    Run("uint32_t", "is32BAligned isDoubleBuffer"),
-    Run("uint64_t", "rowLen colLen"),
-    Run(
+FIELD_RUNS = (
+    FieldRun("uint32_t", "is32BAligned isDoubleBuffer"),
+    FieldRun("uint64_t", "rowLen colLen"),
+    FieldRun(
         "uint32_t",
         "baseRowLen baseColLen activateLeft biasIsEmpty quantScaleIsEmpty activateScaleIsEmpty",
     ),
-    Run("uint64_t", "swiColLen perRowLen modRowLen"),
-    Run("uint32_t", "usedCoreNum"),
+    FieldRun("uint64_t", "swiColLen perRowLen modRowLen"),
+    FieldRun("uint32_t", "usedCoreNum"),
 )
 """Tiling structure of both kernels as bytes (page ``swi_glu``)."""
-STRUCTURES = (Structure("SwiGlu", "8.3", RUNS),)
+STRUCTURES = (Structure("SwiGlu", "8.3", FIELD_RUNS),)

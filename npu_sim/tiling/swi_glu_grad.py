@@ -26,4 +26,4 @@ def tile(problem: swi_glu.Problem, device: Device, rules: Any) -> swi_glu.Tiling
 KERNELS = {"swi_glu_grad": raw_planner(swi_glu.problem_of, tile)}
 
 
-STRUCTURES = (Structure("SwiGluGrad", "8.3", swi_glu.RUNS),)
+STRUCTURES = (Structure("SwiGluGrad", "8.3", swi_glu.FIELD_RUNS),)

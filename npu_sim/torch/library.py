@@ -23,7 +23,7 @@ from torch.autograd.forward_ad import unpack_dual
 from npu_sim.framework.arguments import IntArray, Tensor
 from npu_sim.framework.checking import checked_call
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.target import Target, chosen_device, current_device, device
+from npu_sim.framework.target import Target, chosen_target, current_device, device
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array, bfloat16
 from npu_sim.numbers.formats import TensorSpec
@@ -97,7 +97,7 @@ def compute(operator: str, target: Target, arguments: dict[str, Any], out: Any =
 
 def device_of(ctx: Any) -> AbstractContextManager[Any]:
     """Choose the device of the current context for a backward pass, else the forward call's."""
-    if chosen_device() is not None:
+    if chosen_target() is not None:
         return nullcontext()
     target: Target = ctx.settings
     return device(

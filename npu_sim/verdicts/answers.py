@@ -18,7 +18,7 @@ from npu_sim.status import UsageError
 
 EQUAL, REACHABLE, UNDECIDED, UNREACHABLE = range(4)
 """Codes of elements, from the best verdict to the worst."""
-STATUSES = ("equal", "reachable", "undecided", "unreachable")
+VERDICTS = ("equal", "reachable", "undecided", "unreachable")
 """Names of the codes."""
 WORST_ELEMENTS = 20
 """Maximum number of elements listed."""
@@ -99,7 +99,7 @@ class OutputVerdict(Printed):
     output
         Name of the output.
     elements
-        uint8 codes, in the shape of the output: positions in :data:`STATUSES`.
+        uint8 codes, in the shape of the output: positions in :data:`VERDICTS`.
     given, expected
         The measured values, and those of the sequential order in the same dtype.
     order_dependent
@@ -141,16 +141,16 @@ class OutputVerdict(Printed):
     @property
     def status(self) -> str:
         """The worst verdict of the elements; ``equal`` for an output without elements."""
-        return STATUSES[int(self.elements.max(initial=EQUAL))]
+        return VERDICTS[int(self.elements.max(initial=EQUAL))]
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
         """Number of elements by verdict."""
         worst = int(self.elements.max(initial=EQUAL))
-        counts = dict.fromkeys(STATUSES, 0)
+        counts = dict.fromkeys(VERDICTS, 0)
         for code in range(1, worst + 1):
-            counts[STATUSES[code]] = int(np.count_nonzero(self.elements == code))
-        counts[STATUSES[EQUAL]] = self.elements.size - sum(counts.values())
+            counts[VERDICTS[code]] = int(np.count_nonzero(self.elements == code))
+        counts[VERDICTS[EQUAL]] = self.elements.size - sum(counts.values())
         return counts
 
     @cached_property
@@ -185,7 +185,7 @@ class OutputVerdict(Printed):
 
     def status_of(self, index: Any) -> str:
         """Return the verdict on one element: ``equal``, ``reachable`` ..."""
-        return STATUSES[self.elements[self._index(index)]]
+        return VERDICTS[self.elements[self._index(index)]]
 
     def witness(self, index: Any) -> tuple[Step, ...]:
         """Return the additions of an order that gives an element's bits; empty without one.
@@ -457,8 +457,8 @@ class ResultDifference:
                 "index": [int(at) for at in np.unravel_index(int(places[row]), shape)],
                 "elements": int(where[row].sum()),
                 "largest_difference": float(largest[row]),
-                "first": STATUSES[int(codes[0][row][where[row]].max())],
-                "second": STATUSES[int(codes[1][row][where[row]].max())],
+                "first": VERDICTS[int(codes[0][row][where[row]].max())],
+                "second": VERDICTS[int(codes[1][row][where[row]].max())],
             }
             for row in np.lexsort((-largest, -worst.astype(np.int64))).tolist()
         )
@@ -467,7 +467,7 @@ class ResultDifference:
     def proved(self) -> bool:
         """Whether every element that differs is possible in both results."""
         return all(
-            row[side] in STATUSES[:UNDECIDED] for row in self.rows for side in ("first", "second")
+            row[side] in VERDICTS[:UNDECIDED] for row in self.rows for side in ("first", "second")
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -535,7 +535,7 @@ class Verification(Printed):
         """The worst verdict of the outputs, second results included."""
         seconds = [difference.second for difference in self.against.values()]
         verdicts = (*self.outputs.values(), *seconds)
-        return max((verdict.status for verdict in verdicts), key=STATUSES.index)
+        return max((verdict.status for verdict in verdicts), key=VERDICTS.index)
 
     @property
     def possible(self) -> tuple[Combination, ...]:

@@ -147,7 +147,7 @@ class MeasuredOutput:
 
     def _examined(self, parts: Parts, part: int, column: int, position: int) -> Examined:
         place, given = np.array([[part, column]], np.int64), self.given.reshape(-1)[position]
-        outcome, trail = self._search(parts, place, np.array([position]), prove=False)
+        outcome, trail = self._search(parts, place, np.array([position]), stops_early=False)
         begin, stop = int(parts.starts[part]), int(parts.starts[part + 1])
         how = int(outcome.how[0])
         if how == arrival_search.REACHED:
@@ -198,7 +198,7 @@ class MeasuredOutput:
         parts: Parts,
         places: NDArray[np.int64],
         positions: NDArray[np.int64],
-        prove: bool = True,
+        stops_early: bool = True,
     ) -> tuple[Any, NDArray[Any]]:
         """Search for the measured values at some places (part, column) of the contributions.
 
@@ -206,7 +206,7 @@ class MeasuredOutput:
         """
         dtype, initial = self.given.dtype, self.initial
         largest = float(FORMATS[canonical_dtype(dtype)].largest_finite)
-        few = prove and self.budget.is_spent
+        few = stops_early and self.budget.is_spent
         sums = min(self.budget.sums, FEW_SUMS) if few else self.budget.sums
         return arrival_search.search(
             Contributions(parts.values, parts.starts, parts.cores, parts.keys, parts.factors),
@@ -216,7 +216,7 @@ class MeasuredOutput:
                 storage_view(np.empty(0, dtype)), largest if self.call.profile.saturates else 0.0
             ),
             Effort(sums, self.budget.seed),
-            prove=prove,
+            stops_early=stops_early,
             initial=None if initial is None else initial.reshape(-1)[positions],
         )
 

@@ -67,8 +67,8 @@ def test_verdicts_are_those_of_brute_force(seed):
     around = np.arange(centre - 8, centre + 9) & 0xFFFFFFFF
     targets = around.astype(np.uint32).view(np.float32)
     targets = np.append(targets, np.array([np.nan, 0.0, -0.0, np.inf], np.float32))
-    for prove in (True, False):
-        how = searched(values, cores, targets, prove=prove)[0].how
+    for stops_early in (True, False):
+        how = searched(values, cores, targets, stops_early=stops_early)[0].how
         for target, found in zip(targets, how, strict=True):
             key = "nan" if np.isnan(target) else int(target.view(np.uint32))
             assert found != NOT_FOUND
@@ -140,7 +140,7 @@ def test_number_and_extremes_of_the_values_are_those_of_brute_force(seed, initia
     with np.errstate(over="ignore", invalid="ignore"):
         sums = brute_force_on(initial, values, cores)
     outcome, _ = searched(
-        *(values, cores, [0.1]), prove=False, initial=np.array([initial], np.float32)
+        *(values, cores, [0.1]), stops_early=False, initial=np.array([initial], np.float32)
     )
     numbers = [np.uint32(bits).view(np.float32) for bits in sums if bits != "nan"]
     assert outcome.values[0] == len(sums)

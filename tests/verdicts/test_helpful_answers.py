@@ -8,7 +8,7 @@ import pytest
 
 import npu_sim
 from npu_sim.numbers.formats import numpy_dtype
-from npu_sim.verdicts.answers import STATUSES
+from npu_sim.verdicts.answers import VERDICTS
 from tests.studies import calls
 from tests.verdicts.test_verify import devices, unpermute_call, verified
 
@@ -298,7 +298,7 @@ def test_no_reason_contradicts_its_verdict_at_a_small_budget(budgets):
     call = devices(calls.embedding(400, 16, 40))
     values = measured(EMBEDDING, call, "grad_weight") * np.float32(1 + 2**-21)
     verdict = weight_verdict(call, values, explain=False, **budgets)
-    proved = np.argwhere(verdict.elements == STATUSES.index("unreachable"))
+    proved = np.argwhere(verdict.elements == VERDICTS.index("unreachable"))
     assert len(proved)
     reasons = [verdict.reason(place) for place in proved[:12]]
     assert not any("no proof" in reason for reason in reasons)

@@ -23,7 +23,7 @@ from npu_sim.cli.lazy import (
 from npu_sim.cli.operators import named_values, read_arrays, typed_arrays, typed_specs
 from npu_sim.cli.options import BOTH_MODES, RUN, WRITES, Option, Options, chosen_release, command
 from npu_sim.cli.output import (
-    REFUSED,
+    REFUSED_EXIT_CODE,
     command_on,
     exit_unless_runs,
     print_answer,
@@ -72,11 +72,11 @@ def plan_command(operator: str, arguments: Arguments, options: Options) -> None:
         files.writing.write_atomically(
             options.tiling_bytes, lambda file: file.write(data), "tiling_bytes"
         )
-    pictures = write_files(result, profile, options, command_on(profile))
+    shown_data = write_files(result, profile, options, command_on(profile))
     if options.csv:
         print_csv([{"outcome": result.outcome, **result.as_dict()}])
     elif options.json:
-        print_json("plan", {"outcome": result.outcome, "plan": result.as_dict(), **pictures})
+        print_json("plan", {"outcome": result.outcome, "plan": result.as_dict(), **shown_data})
     else:
         print_text(
             show.text.plan_view(result),
@@ -93,7 +93,7 @@ def explain_command(operator: str, arguments: Arguments, options: Options) -> No
     explanation = options.answer(operator, **typed_specs(operator, arguments))
     print_answer("explain", explanation, as_json=options.json)
     if explanation.plan is None or explanation.plan.overflow is not None:
-        sys.exit(REFUSED)
+        sys.exit(REFUSED_EXIT_CODE)
 
 
 @command(
@@ -122,7 +122,7 @@ def run_command(operator: str, arguments: Arguments, options: Options) -> None:
         if options.rows_out is not None:
             files.writing.write_text(options.rows_out, show.studies.rows_csv(variable_rows))
     reproducing = command_on(profile, core_order=options.core_order, seed=options.seed)
-    pictures = write_files(result, profile, options, reproducing, variable_rows or ())
+    shown_data = write_files(result, profile, options, reproducing, variable_rows or ())
     if options.json:
         data = {
             "outcome": "ran" if result.plan.overflow is None else result.plan.outcome,
@@ -130,7 +130,7 @@ def run_command(operator: str, arguments: Arguments, options: Options) -> None:
         }
         if variable_rows is not None:
             data["rows"] = [row for output in variable_rows for row in output.as_dicts()]
-        print_json("run", {**data, **pictures})
+        print_json("run", {**data, **shown_data})
     else:
         print_text(show.text.result_view(result))
         if options.rows and variable_rows is not None:
@@ -202,7 +202,7 @@ def verify_command(operator: str, arguments: Arguments, options: Options) -> Non
         sys.exit(UNREACHABLE_EXIT_CODE)
 
 
-class Row(NamedTuple):
+class Compared(NamedTuple):
     """One call of a comparison: its plan and timeline, or why there is none."""
 
     name: str
@@ -273,7 +273,7 @@ def timeline_command(operator: str, arguments: Arguments, options: Options) -> N
 
 def _rows(
     operator: str, calls: Sequence[tuple[str, Arguments]], chosen: "cores.Profile", options: Options
-) -> list[Row]:
+) -> list[Compared]:
     """Return every call on every device that the options name."""
     calibration = options.calibration and timelines.model.load_calibration(options.calibration)
     profiles, products, socs = [chosen], options.products, options.socs
@@ -296,10 +296,10 @@ def _rows(
             try:
                 made = operators.plan(operator, product=profile, **modes, **call)
             except NO_PLAN as error:
-                rows.append(Row(name, profile, error))
+                rows.append(Compared(name, profile, error))
             else:
                 rows.append(
-                    Row(
+                    Compared(
                         name,
                         profile,
                         (made, operators.timelines.timeline(made, profile, calibration)),
@@ -340,7 +340,7 @@ def _calls(operator: str, specs: Arguments, vary: str | None) -> Iterator[tuple[
 def _write_report(
     options: Options,
     chosen: "cores.Profile",
-    timed: "Sequence[tuple[Row, plans.model.Plan, timelines.model.Timeline]]",
+    timed: "Sequence[tuple[Compared, plans.model.Plan, timelines.model.Timeline]]",
 ) -> None:
 
     reproducing = command_on(chosen)
@@ -364,7 +364,7 @@ def _write_report(
     )
 
 
-def _print_timelines(rows: list[Row]) -> None:
+def _print_timelines(rows: list[Compared]) -> None:
 
     if len(rows) == 1 and isinstance(rows[0].found, tuple):
         plan, timeline = rows[0].found

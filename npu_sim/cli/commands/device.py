@@ -13,7 +13,7 @@ import typer
 from npu_sim.cli.lazy import device_kit, failures, files, questions, show
 from npu_sim.cli.options import BOTH_MODES, WRITES, Option, Options, command
 from npu_sim.cli.output import (
-    REFUSED,
+    REFUSED_EXIT_CODE,
     print_answer,
     print_csv,
     print_json,
@@ -205,7 +205,7 @@ def diagnose_command(file: File, options: Options) -> None:
     diagnosis = options.answer(text, operator=operator, **inputs)
     print_answer("diagnosis", diagnosis, as_json=options.json)
     if diagnosis.refusal is not None:
-        sys.exit(REFUSED)
+        sys.exit(REFUSED_EXIT_CODE)
 
 
 def _text_or_path(argument: str) -> str | Path:

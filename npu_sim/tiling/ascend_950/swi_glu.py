@@ -5,7 +5,7 @@ Source: specification page ``swi_glu_950``, section "aclnnSwiGlu".
 
 from npu_sim.cores import Device
 from npu_sim.tiling import swi_glu
-from npu_sim.tiling.common import REFUSED, Raw
+from npu_sim.tiling.common import RAW_FAILURE, Raw
 
 KEY_EMPTY = 100
 """Tiling key of an empty x; the call does not get there."""
@@ -15,7 +15,7 @@ def _plan(inputs: Raw, device: Device, rules: object) -> Raw:
     if 0 not in inputs["x_shape"]:
         return swi_glu.KERNELS["swi_glu"](inputs, device, rules)
     if 0 not in inputs["y_shape"]:
-        return REFUSED
+        return RAW_FAILURE
     return {
         "status": "success",
         "block_dim": device.vector_cores,

@@ -20,9 +20,9 @@ from npu_sim.tiling.common import (
     FP32,
     SUCCESS,
     Field,
+    FieldRun,
     Part,
     Raw,
-    Run,
     Structure,
     align,
     align_down,
@@ -725,9 +725,9 @@ STRUCTURES = (
         "Conv3DBackpropFilterV2",
         "8.5",
         (
-            Run("uint64_t", "batchDim", "params"),
-            Run("uint32_t", "groupDim mDim kDim nDim dkDim totalL1Size", "params"),
-            Run(
+            FieldRun("uint64_t", "batchDim", "params"),
+            FieldRun("uint32_t", "groupDim mDim kDim nDim dkDim totalL1Size", "params"),
+            FieldRun(
                 "uint32_t",
                 "batch cin cout cin1G cout1G dout ho wo di hi wi dk hk wk group strideD strideH "
                 "strideW padFront padBack padUp padDown padLeft padRight dilationD dilationH "
@@ -736,21 +736,21 @@ STRUCTURES = (
                 "hf32Flag singleCoreDk singleCoreGroup singleCoreCout singleCoreHo",
                 "dwTiling",
             ),
-            Run("uint64_t", "singleCoreBatch singleCoreCin", "dwTiling"),
-            Run(
+            FieldRun("uint64_t", "singleCoreBatch singleCoreCin", "dwTiling"),
+            FieldRun(
                 "uint32_t", "coreBindOrder usedCoreNum singleCoreM singleCoreN", "basicBlockTiling"
             ),
-            Run("uint64_t", "singleCoreK", "basicBlockTiling"),
-            Run("uint32_t", "streamKType coreStreamK", "basicBlockTiling", since="9.1"),
+            FieldRun("uint64_t", "singleCoreK", "basicBlockTiling"),
+            FieldRun("uint32_t", "streamKType coreStreamK", "basicBlockTiling", since="9.1"),
         ),
     ),
     Structure(
         "Conv3DBackpropInputV2",
         "8.5",
         (
-            Run("uint32_t", "batchDim groupDim mDim kDim nDim dDim", "params"),
-            Run("uint64_t", "coreNum", "params"),
-            Run(
+            FieldRun("uint32_t", "batchDim groupDim mDim kDim nDim dDim", "params"),
+            FieldRun("uint64_t", "coreNum", "params"),
+            FieldRun(
                 "uint32_t",
                 "batch cin cout cout1 cin1 cout1G cin1G c0 c0Bits dout ho wo di hi wi dk hk wk "
                 "group strideD strideH strideW padFront padBack padUp padDown padLeft padRight "
@@ -761,8 +761,8 @@ STRUCTURES = (
                 "stepN stepKa stepKb stepBatch stepGroup iterateOrder",
                 "conv3DDxTiling",
             ),
-            Run("int32_t", "hf32Flag initOutputFlag reserved", "conv3DDxTiling"),
-            Run("uint64_t", "singleCoreBatch singleCoreM singleCoreCin", "conv3DDxTiling"),
+            FieldRun("int32_t", "hf32Flag initOutputFlag reserved", "conv3DDxTiling"),
+            FieldRun("uint64_t", "singleCoreBatch singleCoreM singleCoreCin", "conv3DDxTiling"),
         ),
     ),
 )
