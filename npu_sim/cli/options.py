@@ -42,14 +42,14 @@ class Option(NamedTuple):
     default: Any = None
     flags: str = ""
     """Spellings, such as ``--products,--product``; made from the name if empty."""
-    more: Mapping[str, Any] = {}
+    extra: Mapping[str, Any] = {}
     """Further arguments of ``typer.Option``."""
 
 
 class Command(NamedTuple):
     """The function behind a command, ``module:name``, and its options by name."""
 
-    function: str
+    place: str
     """Empty for a command without one."""
     options: Mapping[str, Option]
 
@@ -68,40 +68,42 @@ class Options(SimpleNamespace):
         Values of the options that are parameters of the function.
     """
 
-    def __init__(self, made: Command, values: dict[str, Any]) -> None:
+    def __init__(self, declared: Command, values: dict[str, Any]) -> None:
         super().__init__(**values)
-        self.made = made
-        taken = _parameters(made.function)
+        self.declared = declared
+        taken = _parameters(declared.place)
         self.call = {name: value for name, value in values.items() if name in taken}
 
     def answer(self, *arguments: Any, **keywords: Any) -> Any:
         """Return the answer of the function for these arguments and the options it takes."""
         function, keywords = self.function, {**self.call, **keywords}
-        if "progress" not in _parameters(self.made.function):
+        if "progress" not in _parameters(self.declared.place):
             return function(*arguments, **keywords)
         return with_progress(lambda report: function(*arguments, progress=report, **keywords))
 
     @property
     def function(self) -> Callable[..., Any]:
         """The function behind the command."""
-        return _loaded(self.made.function)
+        return _loaded(self.declared.place)
 
     def profile(self) -> Any:
         """Return the product with its SoC and release."""
         return cores.load_profile(self.product, self.soc, self.release)
 
 
-def command(function: str, options: str, **own: Option) -> Callable[[Handler], Handler]:
+def command(place: str, options: str, **own: Option) -> Callable[[Handler], Handler]:
     """Return a decorator that gives a handler the options of a function.
 
-    - ``function``: ``module:name`` of the function behind the command.
+    - ``place``: ``module:name`` of the function behind the command.
     - ``options``: names of the options in the order of the help.
     - ``own``: what is not as the function or ``SHARED_OPTIONS`` states it.
     """
-    made = {name: own.get(name) or SHARED_OPTIONS.get(name) or Option() for name in options.split()}
+    shown = {
+        name: own.get(name) or SHARED_OPTIONS.get(name) or Option() for name in options.split()
+    }
 
     def decorated(handler: Handler) -> Handler:
-        COMMANDS[handler] = Command(function, made)
+        COMMANDS[handler] = Command(place, shown)
         return handler
 
     return decorated
@@ -109,15 +111,15 @@ def command(function: str, options: str, **own: Option) -> Callable[[Handler], H
 
 def flattened(handler: Handler) -> Handler:
     """Return a handler with a parameter for every option, from which typer makes the command."""
-    made = COMMANDS.get(handler)
-    if made is None:
+    declared = COMMANDS.get(handler)
+    if declared is None:
         return handler
     given = [
         parameter
         for parameter in inspect.signature(handler).parameters.values()
         if parameter.annotation is not Options
     ]
-    parameters = [*given, *(_parameter(made, name) for name in made.options)]
+    parameters = [*given, *(_parameter(declared, name) for name in declared.options)]
 
     def run(*arguments: Any, **values: Any) -> None:
         taken = dict(zip((parameter.name for parameter in given), arguments, strict=False))
@@ -126,7 +128,7 @@ def flattened(handler: Handler) -> Handler:
             for parameter in given
             if parameter.name in values
         }
-        handler(**taken, **rest, options=Options(made, values))
+        handler(**taken, **rest, options=Options(declared, values))
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -134,25 +136,25 @@ def flattened(handler: Handler) -> Handler:
     return run
 
 
-def _parameter(made: Command, name: str) -> inspect.Parameter:
+def _parameter(declared: Command, name: str) -> inspect.Parameter:
     """Return an option as a parameter that typer reads."""
-    own, default = made.options[name], made.options[name].default
-    stated = _parameters(made.function).get(name) or _parameters(RUN).get(name)
+    own, default = declared.options[name], declared.options[name].default
+    stated = _parameters(declared.place).get(name) or _parameters(RUN).get(name)
     if own == Option() or (default is None and own.kind is None):
         assert stated is not None, name
         default = stated.default
     kind = own.kind or (str | None if default is None else type(default))
     flag = "--" + name.replace("_", "-")
     flags = own.flags or (f"{flag}/--no-{flag[2:]}" if default is True else flag)
-    option = typer.Option(*flags.split(","), help=option_help(made, name), **own.more)
+    option = typer.Option(*flags.split(","), help=option_help(declared, name), **own.extra)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
     )
 
 
-def option_help(made: Command, name: str) -> str:
+def option_help(declared: Command, name: str) -> str:
     """Return the help of an option: its own, or the text of the docstring of its function."""
-    text = made.options[name].help or _texts(made.function).get(name) or _texts(RUN)[name]
+    text = declared.options[name].help or _texts(declared.place).get(name) or _texts(RUN)[name]
     while reference := re.match(r"As for :func:(?:npu_sim\.)?(\w+)", text):
         text = _texts(f"npu_sim:{reference[1]}")[name]
     return text
@@ -271,25 +273,25 @@ SHARED_OPTIONS = {
         "Seed of the random core order and of generated data.",
         int,
         0,
-        more={"parser": seed_of, "metavar": "NUMBER"},
+        extra={"parser": seed_of, "metavar": "NUMBER"},
     ),
     "threads": Option("Threads the kernels use; all cores when left out.", int | None),
     "rows": Option("List the rows that can differ between runs, the twenty worst.", bool, False),
     "rows_out": Option(
-        "Write every row that can differ to this CSV file.", Path | None, more=WRITES
+        "Write every row that can differ to this CSV file.", Path | None, extra=WRITES
     ),
     "report": Option(
-        "Write a report to this HTML file; it opens offline.", Path | None, more=WRITES
+        "Write a report to this HTML file; it opens offline.", Path | None, extra=WRITES
     ),
     "figure": Option(
         "Write one picture; the file is named after it: cores.svg, or cores-A2.png.",
         Path | None,
-        more={"callback": require_picture},
+        extra={"callback": require_picture},
     ),
     "trace": Option(
         "Write the lower-bound timeline to this file, as Chrome trace events for Perfetto.",
         Path | None,
-        more=WRITES,
+        extra=WRITES,
     ),
 }
 """Options of several commands that are no parameters of their functions."""

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import Profile, all_socs, load_profile
-from npu_sim.device_kit.choice import Progress
 from npu_sim.device_kit.folder import CALLS_FILE
 from npu_sim.device_kit.run_on_device import SCHEMA, checksum, make_input
 from npu_sim.files.device_profile import MeasuredLaunch, read_device_profile
@@ -28,6 +27,7 @@ from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, UsageError, without_internal_frames
 from npu_sim.timelines.model import VectorEstimate
+from npu_sim.verdicts.arrivals import Progress
 from npu_sim.verdicts.verify import verify
 
 MOST_BYTES = 64 << 20
@@ -211,7 +211,7 @@ def check_kit(folder: str | Path, *, progress: Progress | None = None) -> KitChe
         missing=tuple(missing),
         findings=tuple(_device_findings(profile, device, lines, modes)),
     )
-    text = "".join(json.dumps(record) + "\n" for record in evidence(answer, lines))
+    text = "".join(json.dumps(record) + "\n" for record in evidence_records(answer, lines))
     write_text(place / EVIDENCE_FILE, text)
     return answer
 
@@ -502,7 +502,7 @@ class JudgedCall:
         return {name: array for name, array in {**given, **results}.items() if name in known}
 
 
-def evidence(answer: KitCheck, lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def evidence_records(answer: KitCheck, lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the records of ``evidence.jsonl``: a line for every call and mode.
 
     Findings are left out, because error texts of a device may name files and hosts.

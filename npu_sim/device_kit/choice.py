@@ -11,7 +11,7 @@ are not crossed with paths: where they change the path, the tiling key says so.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
@@ -30,7 +30,7 @@ from npu_sim.framework.axes import (
     Values,
     Word,
 )
-from npu_sim.framework.checking import check_uncached, row_planner, rules_of
+from npu_sim.framework.checking import check_uncached, row_planner, rules_on
 from npu_sim.framework.inference import arguments_of, plan_arguments
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
@@ -41,6 +41,7 @@ from npu_sim.plans.device_evidence import NUMBER
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, NotModelledError, UsageError
+from npu_sim.verdicts.arrivals import Progress
 
 DRAWN = 1 << 15
 """Random calls of an operator that are planned as integers, and changed ones as many."""
@@ -65,7 +66,6 @@ PATH_FIELDS = ("status", "kernel", "tiling_key")
 Feature = tuple[str, ...]
 Codes = dict[str, np.ndarray]
 """Calls as codes of the values of every axis."""
-Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ def _telling(operator: Operator, profile: Profile, codes: Codes) -> Codes:
     For each, the smallest of all, which may take a path of its own, and the smallest sufficient
     ones.
     """
-    planner, rules = row_planner(operator), rules_of(operator, profile)
+    planner, rules = row_planner(operator), rules_on(operator, profile)
     in_order = [codes[axis.name].tolist() for axis in (*operator.axes, DETERMINISTIC_AXIS)]
     in_order.insert(len(operator.axes), [LIMITS_AXIS.code("documented")] * len(in_order[0]))
     read = attrgetter(*(column.path for column in planner.columns))

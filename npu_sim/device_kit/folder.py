@@ -9,7 +9,7 @@ from typing import Any
 
 from npu_sim.cores import Profile, load_profile
 from npu_sim.device_kit import run_on_device
-from npu_sim.device_kit.choice import KitCall, Progress, chosen_calls
+from npu_sim.device_kit.choice import KitCall, chosen_calls
 from npu_sim.device_kit.run_on_device import CALLS, SCHEMA
 from npu_sim.files.reading import lines_of, open_plain
 from npu_sim.files.writing import write_text
@@ -23,6 +23,7 @@ from npu_sim.plans.answers import Printed
 from npu_sim.questions.preflight_lines import MalformedLineError, call_of, operator_inputs, parse
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, UsageError, without_internal_frames
+from npu_sim.verdicts.arrivals import Progress
 
 SCRIPT = "run_on_device.py"
 CALLS_FILE = "calls.jsonl"

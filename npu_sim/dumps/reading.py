@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import Field
@@ -32,9 +32,9 @@ from npu_sim.plans.answers import Frozen, FrozenDict, Printed, ReadOnlyDict, Tex
 from npu_sim.plans.model import Plan
 from npu_sim.status import NO_PLAN, NpuSimError, UsageError, without_internal_frames
 from npu_sim.verdicts.answers import Verification
+from npu_sim.verdicts.arrivals import Progress
 from npu_sim.verdicts.verify import verify
 
-Progress = Callable[[str, float], None]
 MOST_PLACES = 4
 """Steps and ranks that an error lists."""
 

@@ -129,7 +129,7 @@ def document_answer(document: Document) -> dict[str, Any]:
     """Return a report as the page shows it."""
     return {
         "outcome": "read",
-        "good": document.outcome == "good",
+        "good": document.tone == "good",
         "headline": document.sentence,
         "sections": [section_answer(section) for section in document.sections],
     }

@@ -87,6 +87,9 @@ class Tensor:
 class Output(Tensor):
     """An output: a spec left out follows from the inputs.
 
+    Checks and ``Case.specs`` know it as the argument ``name`` (``out``); what is computed, order
+    masks, caveats and the command line by its result, ``output`` (``y``).
+
     Attributes
     ----------
     result

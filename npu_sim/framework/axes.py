@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from npu_sim.framework.target import LIMITS
 from npu_sim.language import Text
 from npu_sim.numbers.formats import SHORT_NAMES, TensorSpec, canonical_dtype
 from npu_sim.status import UsageError, closest, shown
@@ -178,8 +179,8 @@ DETERMINISTIC_AXIS = Switch("deterministic", "deterministic computation")
 LIMITS_AXIS = Word(
     "limits",
     "documented: limits of the product documents; hardware: limits of the buffers",
-    ("documented", "hardware"),
-    "documented",
+    LIMITS,
+    LIMITS[0],
 )
 COMMON_AXES: tuple[Axis, ...] = (LIMITS_AXIS, DETERMINISTIC_AXIS)
 """Axes every operator has, besides product and SoC."""

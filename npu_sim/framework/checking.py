@@ -71,7 +71,7 @@ def check(operator: Operator, arguments: Arguments, target: Target) -> Case:
 
 def check_uncached(operator: Operator, arguments: Arguments, target: Target) -> Case:
     """Like :func:`check`, by this declaration and without caching."""
-    device, rules = target.profile.device, rules_of(operator, target.profile)
+    device, rules = target.profile.device, rules_on(operator, target.profile)
     specs = arguments.given(operator.tensor_names)
     call = Inspection(operator, arguments, target, specs, device, rules)
     for listed in operator.checks:
@@ -127,7 +127,7 @@ def _cached_case(operator: Operator, signature: Signature, target: Target) -> Ca
 
 
 @lru_cache(maxsize=256)
-def rules_of(operator: Operator, profile: Profile) -> Any:
+def rules_on(operator: Operator, profile: Profile) -> Any:
     """Return the integers of a profile that planners need; ``NOT_DOCUMENTED`` for others."""
     limits = profile.documented_limits(operator.name)
     facts = {**limits, **profile.release_switches(operator.name)}

@@ -255,7 +255,9 @@ def vector_plan(
         ``tiling_key`` and ``schedule_mode`` where the kernel has them.
     fields
         Tiling fields under the vendor's names; by default those of the table of fields.
-    path, path_reason, per_core, conditions, order, caveats, evidence
+    conditions
+        Decisions of the planner: conditions with the numbers they were tested with.
+    path, path_reason, per_core, order, caveats, evidence
         As in the plan; without ``order`` no output depends on timing, as every part belongs to one
         core.
     buffers, notes

@@ -50,7 +50,7 @@ from npu_sim.kernels.vectors.row_sums import LANE_COUNT, reduce_sum, row_sum
 from npu_sim.numbers.rounding import BF16_SHIFT
 from npu_sim.numbers.scalars import narrow, widen
 
-PIECE_COLUMNS = 8192
+CACHED_COLUMNS = 8192
 """Columns of a piece; a piece and its result stay in the L1 or L2 cache."""
 
 LOOKAHEAD_BYTES = 8192
@@ -325,13 +325,13 @@ def _write_rows(
     """Write a chunk of the pieces of all rows."""
     out, grad_loss, division = gradient.out, gradient.grad_loss, gradient.division
     columns = out.shape[1]
-    pieces = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS
+    pieces = (columns + CACHED_COLUMNS - 1) // CACHED_COLUMNS
     is_per_row = grad_loss.size > 1
     all_pieces = out.shape[0] * pieces
     for number in range(all_pieces * chunk // chunks, all_pieces * (chunk + 1) // chunks):
         row = number // pieces
-        begin = (number - row * pieces) * PIECE_COLUMNS
-        end = min(begin + PIECE_COLUMNS, columns)
+        begin = (number - row * pieces) * CACHED_COLUMNS
+        end = min(begin + CACHED_COLUMNS, columns)
         label = labels.target[row]
         factor = _factor(grad_loss[row if is_per_row else 0], label, labels, division)
         log_prob, piece = gradient.log_prob[row, begin:end], out[row, begin:end]

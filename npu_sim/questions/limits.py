@@ -18,7 +18,7 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import Number, Values
-from npu_sim.framework.checking import row_planner, rules_of
+from npu_sim.framework.checking import row_planner, rules_on
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import FixedCall, fixed_call, overflow_of
 from npu_sim.framework.target import LIMITS, Limits, Target, require_bool
@@ -355,7 +355,7 @@ def quick_test(
         codes = {known.name: known.code(values[known.name]) for known in operator.all_axes}
     except UsageError:
         return None
-    planner, device, rules = row_planner(operator), profile.device, rules_of(operator, profile)
+    planner, device, rules = row_planner(operator), profile.device, rules_on(operator, profile)
 
     def legal(value: int) -> bool:
         record = planner.plan_row(planner.make_row(**{**codes, axis.name: value}), device, rules)

@@ -94,13 +94,13 @@ def html_of(answer: Any) -> str | None:
     return None if document is None else embedded(document)
 
 
-def document_of(answer: Any, call: str = "") -> Any:
+def document_of(answer: Any, command: str = "") -> Any:
     """Return the report of an answer, or None if its type has none.
 
-    ``call`` is the command that reproduces the report.
+    ``command`` is the command that reproduces the report.
     """
     document = _made(answer, DOCUMENTS)
-    return replace(document, call=call) if document is not None and call else document
+    return replace(document, command=command) if document is not None and command else document
 
 
 def figure_of(answer: Any, name: str) -> Any:

@@ -454,10 +454,10 @@ def operator_title(operator: str) -> str:
     return entry.title
 
 
-def diff_report(comparison: Comparison, call: str = "") -> Document:
+def diff_report(comparison: Comparison, command: str = "") -> Document:
     """Return the report of one call on several products and SoCs.
 
-    ``call`` is the command that reproduces it.
+    ``command`` is the command that reproduces it.
     """
     runs_on = dict.fromkeys(
         row.profile.name for row, plan in _planned(comparison) if plan.overflow is None
@@ -483,7 +483,7 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
         ("Nearest changes of path", [_changes_table(comparison)]),
         *((name, [lines_table(lines)]) for name, lines in _upgrades(comparison)),
     )
-    return Document(sentence, sentence, sections, call, "good" if runs_on else "bad")
+    return Document(sentence, sentence, sections, command, "good" if runs_on else "bad")
 
 
 def _planned(comparison: Comparison) -> list[tuple[Compared, Plan]]:
@@ -534,10 +534,10 @@ def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
     return (*head, *facts, *sizes, order, ", ".join(row["caveats"]))
 
 
-def limits_report(table: LimitTable, call: str = "") -> Document:
+def limits_report(table: LimitTable, command: str = "") -> Document:
     """Return the report of legal values: a table, and curves along a second argument.
 
-    ``call`` is the command that reproduces it.
+    ``command`` is the command that reproduces it.
     """
     title, axis = operator_title(table.operator), translated(table.vary or "each size")
     sentence = say("{title}: legal values of {axis}", title=title, axis=axis)
@@ -549,7 +549,7 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
         ("Limits of each size", [lines_table(_constraints(table) + _sources(table))]),
         ("With", [Table(("name", "value"), tuple(table.fixed.items()), folded=True)]),
     )
-    return Document(sentence, sentence, sections, call)
+    return Document(sentence, sentence, sections, command)
 
 
 def _frontier_chart(table: LimitTable) -> Chart | None:

@@ -448,9 +448,9 @@ class Document:
     """The call and its outcome, at the top."""
     sections: tuple[Section, ...]
     """Content."""
-    call: str = ""
+    command: str = ""
     """Command that reproduces the report; empty for none."""
-    outcome: str = "good"
+    tone: str = "good"
     """``good`` or ``bad``, for the colour of the sentence."""
     origin: str = SIMULATED
     """Where the numbers come from, for the footer."""
@@ -477,7 +477,7 @@ def table_report(
     pictures: Sequence[Block] = (),
     *,
     notes: Sequence[str] = (),
-    call: str = "",
+    command: str = "",
 ) -> Document:
     """Return a report of tables and curves, for comparisons, limits, sweeps and preflights.
 
@@ -486,23 +486,23 @@ def table_report(
       left out.
     - ``pictures``: curves and other pictures, shown first.
     - ``notes``: paragraphs at the end.
-    - ``call``: command that reproduces the report.
+    - ``command``: command that reproduces the report.
     """
     sections = filled(
         ("Pictures", pictures),
         *((table.caption or "Table", [replace(table, caption="")]) for table in tables),
         ("Notes", map(Paragraph, notes)),
     )
-    return Document(title, sentence, sections, call)
+    return Document(title, sentence, sections, command)
 
 
 def view_report(view: RenderableType) -> Document:
     """Return a report of the paragraphs and tables of a view; its first line is the title."""
     title = render(view, UNLIMITED).partition("\n")[0]
     parts = list(_parts(stack(view)))
-    outcome = "good"
+    tone = "good"
     if isinstance(parts[0], Paragraph):
-        outcome = "bad" if "red" in parts[0].style else "good"
+        tone = "bad" if "red" in parts[0].style else "good"
         del parts[0]
     sections: list[tuple[str, list[Block]]] = [("Result", [])]
     for part in parts:
@@ -510,7 +510,7 @@ def view_report(view: RenderableType) -> Document:
             sections.append((part.text, []))
         else:
             sections[-1][1].append(part)
-    return Document(title, title, filled(*sections), outcome=outcome)
+    return Document(title, title, filled(*sections), tone=tone)
 
 
 def _parts(view: RenderableType) -> Iterator[Paragraph | Table]:

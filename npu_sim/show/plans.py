@@ -235,14 +235,14 @@ def steps_section(plan: Plan) -> Section:
     return Section("One core, step by step", (Drawing("drawSteps", steps(plan), STEPS_CAPTION),))
 
 
-def plan_report(plan: Plan, call: str = "") -> Document:
+def plan_report(plan: Plan, command: str = "") -> Document:
     """Return the report of a plan with its work over time.
 
-    ``call`` is the command that reproduces it; the plain ``npu-sim plan`` command if empty.
+    ``command`` is the command that reproduces it; the plain ``npu-sim plan`` command if empty.
     """
     headline = plan_headline(plan)
     sections = (*plan_sections(plan), *_drawn(plan))
-    command = call or plan_command(plan, plan.product)
+    command = command or plan_command(plan, plan.product)
     return Document(headline, headline, sections, command, document_outcome(plan))
 
 
@@ -251,11 +251,11 @@ def prepared_report(prepared: Prepared) -> Document:
     return plan_report(prepared.plan)
 
 
-def result_report(result: Result, call: str = "", rows: Sequence[VariableRows] = ()) -> Document:
+def result_report(result: Result, command: str = "", rows: Sequence[VariableRows] = ()) -> Document:
     """Return the report of a run: its results, then its plan with its work over time.
 
     - ``result``: the results.
-    - ``call``: command that reproduces the run; empty for data of a program.
+    - ``command``: command that reproduces the run; empty for data of a program.
     - ``rows``: rows that can differ between runs.
     """
     plan = result.plan
@@ -270,7 +270,7 @@ def result_report(result: Result, call: str = "", rows: Sequence[VariableRows] =
         *plan_sections(plan),
         *_drawn(plan),
     )
-    return Document(headline, headline, sections, call, document_outcome(plan))
+    return Document(headline, headline, sections, command, document_outcome(plan))
 
 
 def document_outcome(plan: Plan) -> str:
@@ -296,14 +296,14 @@ def single_timeline_report(timeline: Timeline) -> Document:
 def timeline_report(
     timelines: Sequence[tuple[str, Timeline]],
     works: Sequence[Mapping[str, Any]] = (),
-    call: str = "",
+    command: str = "",
 ) -> Document:
     """Return the report of named timelines: comparison, launches, and what the bounds leave out.
 
     - ``timelines``: timelines of one operator with the names of their calls; at least one.
     - ``works``: work over time of the first ``MOST_DRAWN`` of them, from
       :func:`npu_sim.timelines.tracks.tracks`.
-    - ``call``: command that reproduces the report.
+    - ``command``: command that reproduces the report.
     """
     sentence = lowest_text([timeline for _, timeline in timelines])
     coverages = coverage_lines(timeline.coverage for _, timeline in timelines)
@@ -346,7 +346,7 @@ def timeline_report(
         Section("Launches, one after the other", tables),
         Section("Not in the bound", (lines_table(cautions),)),
     )
-    return Document(sentence, sentence, sections, call)
+    return Document(sentence, sentence, sections, command)
 
 
 def _bounds_table(timelines: Sequence[tuple[str, Timeline]]) -> Table:

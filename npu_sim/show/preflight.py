@@ -728,11 +728,11 @@ def _counted(title: str, facts: str, rows: Sequence[Sequence[str]]) -> Table:
 LEVELS = {ERROR: "fails", INFORMATIONAL: "informational", ACCEPTED: "in the baseline"}
 
 
-def preflight_report(matrix: Matrix, file: str = "", call: str = "") -> Document:
+def preflight_report(matrix: Matrix, file: str = "", command: str = "") -> Document:
     """Return the report of a preflight.
 
     - ``file``: name of the calls.
-    - ``call``: command that reproduces the report.
+    - ``command``: command that reproduces the report.
     """
     file = file or say("calls")
     bad = sum(summary.not_fine for summary in matrix.summaries().values())
@@ -757,9 +757,9 @@ def preflight_report(matrix: Matrix, file: str = "", call: str = "") -> Document
     ]
     return replace(
         table_report(
-            say("preflight of {file}", file=file), sentence, tables, notes=notes, call=call
+            say("preflight of {file}", file=file), sentence, tables, notes=notes, command=command
         ),
-        outcome="bad" if bad else "good",
+        tone="bad" if bad else "good",
     )
 
 

@@ -393,8 +393,8 @@ ORIGIN = "Times were measured on a device; bounds and estimates are from publish
 """Origin of the numbers, for the footer."""
 
 
-def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
-    """Return the report of a profile; ``call`` is the command that reproduces it."""
+def measured_report(answer: MeasuredProfile, command: str = "") -> Document:
+    """Return the report of a profile; ``command`` is the command that reproduces it."""
     bars = [
         (
             say("{kernel}, {times}x", kernel=facts["kernel"], times=facts["count"]),
@@ -421,7 +421,7 @@ def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
         *((_title(group), [lines_table(group_lines(group))]) for group in answer.groups),
     )
     sentence = headline(answer)
-    return Document(sentence, sentence, sections, call, origin=ORIGIN)
+    return Document(sentence, sentence, sections, command, origin=ORIGIN)
 
 
 def _title(group: MeasuredGroup) -> str:

@@ -344,14 +344,14 @@ def study_report(
     headline: str,
     lines: Iterable[Line],
     data: dict[str, Any],
-    call: str = "",
+    command: str = "",
     rows: Sequence[VariableRows] = (),
 ) -> Document:
     """Return the report of a study.
 
     - ``headline``, ``lines``: text of the study.
     - ``data``: the study in JSON form.
-    - ``call``: command that reproduces the report.
+    - ``command``: command that reproduces the report.
     - ``rows``: rows that can differ between runs.
     """
     trees, outputs = data.get("certificates"), data.get("outputs", ())
@@ -367,7 +367,7 @@ def study_report(
         ("Curves", [_running_errors(output) for output in outputs if output.get("worst")]),
         ("Curves", [_histogram(output) for output in outputs if "histogram" in output]),
     )
-    return Document(headline, headline, sections, call)
+    return Document(headline, headline, sections, command)
 
 
 def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:

@@ -167,14 +167,14 @@ MAP_CAPTION = (
 
 
 def sweep_report(
-    summary: SweepSummary, area: dict[str, Any], curves: dict[str, Any], call: str = ""
+    summary: SweepSummary, area: dict[str, Any], curves: dict[str, Any], command: str = ""
 ) -> Document:
     """Return the report of a sweep.
 
     - ``summary``: counts of the sweep.
     - ``area``: its map, from :func:`npu_sim.sweeps.maps.sweep_map`.
     - ``curves``: a cut through the sweep, from :func:`sweep_curves`.
-    - ``call``: command that reproduces the report.
+    - ``command``: command that reproduces the report.
     """
     data = summary.as_dict()
     sentence = say(
@@ -197,7 +197,7 @@ def sweep_report(
         Table(("name", "values"), axes, "Varied sizes", folded=True),
     ]
     return table_report(
-        sentence, sentence, tables, sweep_charts(area, curves, data["counts"]), call=call
+        sentence, sentence, tables, sweep_charts(area, curves, data["counts"]), command=command
     )
 
 

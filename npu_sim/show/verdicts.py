@@ -269,8 +269,8 @@ MEASURED = "Given values are from your files; what the product can produce is si
 """Origin of the numbers of a verification, for the footer."""
 
 
-def verification_report(answer: Verification, call: str = "") -> Document:
-    """Return the report of an answer; ``call`` is the command that reproduces it."""
+def verification_report(answer: Verification, command: str = "") -> Document:
+    """Return the report of an answer; ``command`` is the command that reproduces it."""
     sections = filled(
         *(
             (sentence(verdict, _product(answer)), _verdict_blocks(verdict))
@@ -287,7 +287,7 @@ def verification_report(answer: Verification, call: str = "") -> Document:
     )
     headline = say("{operator}: {status}", operator=answer.operator, status=say(answer.status))
     outcome = "bad" if answer.status == "unreachable" else "good"
-    return Document(headline, headline, sections, call, outcome, MEASURED)
+    return Document(headline, headline, sections, command, outcome, MEASURED)
 
 
 def _verdict_blocks(verdict: OutputVerdict) -> Iterator[Block]:
@@ -507,8 +507,8 @@ def _compared(reading: DumpReading) -> str:
     return Text(text, **counts)
 
 
-def dump_report(reading: DumpReading, call: str = "") -> Document:
-    """Return the report of a dump; ``call`` is the command that reproduces it."""
+def dump_report(reading: DumpReading, command: str = "") -> Document:
+    """Return the report of a dump; ``command`` is the command that reproduces it."""
     different = {(difference.place, difference.entry) for difference in reading.differences}
     rows = [
         (*row, say("difference") if (described.place, described.entry) in different else "")
@@ -534,7 +534,7 @@ def dump_report(reading: DumpReading, call: str = "") -> Document:
         impossible=sum(call.impossible for call in (*reading.calls, *reading.other_calls)),
     )
     outcome = "bad" if reading.failed else "good"
-    return Document(sentence, sentence, sections, call, outcome, MEASURED)
+    return Document(sentence, sentence, sections, command, outcome, MEASURED)
 
 
 def _details(call: CallInDump, folder: str) -> tuple[str, Iterable[Block]]:

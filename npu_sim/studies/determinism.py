@@ -337,10 +337,10 @@ def _orders(random_orders: int, seed: int, adversarial: bool) -> Orders:
     }
 
 
-def _parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
+def _parts(call: StudyCall, result: Result, output: str) -> Iterator[Parts]:
     """Return the contributions of an output's order-dependent parts, if it has some."""
-    dependent = first.order_dependent[output].count
-    return call.operator.hook(PARTS)(call, first, output) if dependent else iter(())
+    dependent = result.order_dependent[output].count
+    return call.operator.hook(PARTS)(call, result, output) if dependent else iter(())
 
 
 @dataclass(frozen=True)
@@ -431,13 +431,13 @@ def _rows_of(batch: _Studied, mask: OrderMask, output: np.ndarray) -> NDArray[An
 
 def _study_output(
     name: str,
-    first: Result,
+    result: Result,
     fixed: Result,
     orders: Orders,
     batches: Iterator[Parts],
     progress: Callable[[str, float], None] | None,
 ) -> OutputStudy:
-    output, mask = first.outputs[name], first.order_dependent[name]
+    output, mask = result.outputs[name], result.order_dependent[name]
     hashes, moved, done = np.zeros(len(orders), np.uint64), 0, 0
     spread, spread_ulp, worst = 0.0, 0, None
     tables = [NO_ROWS]

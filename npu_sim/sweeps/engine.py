@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from npu_sim.framework.checking import rules_of
+from npu_sim.framework.checking import rules_on
 from npu_sim.framework.checks import require_integer
 from npu_sim.language import Argument, Text
 from npu_sim.status import UsageError, closest, shown
@@ -153,7 +153,7 @@ def _arrays(space: Space) -> tuple[np.ndarray, ...]:
         np.array(logs, np.bool_),
         np.array(space.keys, np.uint64),
         np.array([profile.device for profile in space.profiles], np.int64),
-        np.array([rules_of(space.operator, profile) for profile in space.profiles], np.int64),
+        np.array([rules_on(space.operator, profile) for profile in space.profiles], np.int64),
         np.array([positions for _, positions in places_of(space.profiles).values()], np.int64),
     )
 

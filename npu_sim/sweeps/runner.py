@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.framework.checking import UNCOUNTABLE, row_planner, rules_of
+from npu_sim.framework.checking import UNCOUNTABLE, row_planner, rules_on
 from npu_sim.framework.checks import require_integer
 from npu_sim.framework.inference import plan_arguments
 from npu_sim.operators import plan
@@ -41,7 +41,7 @@ def planned_record(space: Space, columns: tuple[RecordColumn, ...], row: int) ->
     """Return the record of one row, computed without Numba."""
     position, *codes = space.codes_at(row)
     profile = space.profiles[position]
-    planner, rules = row_planner(space.operator), rules_of(space.operator, profile)
+    planner, rules = row_planner(space.operator), rules_on(space.operator, profile)
     planned_row = planner.make_row(*codes)
     sources = SimpleNamespace(
         row=planned_row,

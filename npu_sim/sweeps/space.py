@@ -15,7 +15,7 @@ import numpy as np
 from npu_sim import __version__
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import Axis, Number, Values
-from npu_sim.framework.checking import rules_of
+from npu_sim.framework.checking import rules_on
 from npu_sim.framework.checks import require_integer
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
@@ -174,7 +174,7 @@ class Space:
             **self.as_dict(),
             "version": __version__,
             "devices": [
-                [*profile.device, *rules_of(self.operator, profile)] for profile in self.profiles
+                [*profile.device, *rules_on(self.operator, profile)] for profile in self.profiles
             ],
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]

@@ -25,7 +25,7 @@ from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import LastWrites, Parts, Step
 from npu_sim.verdicts.answers import REACHABLE, UNDECIDED, UNREACHABLE, Examined, equal_bits
 
-Report = Callable[[str, float], None]
+Progress = Callable[[str, float], None]
 
 
 def silent(stage: str, fraction: float) -> None:
@@ -100,20 +100,20 @@ class MeasuredOutput:
     initial: NDArray[Any] | None = None
 
     def decide(
-        self, wanted: NDArray[np.bool_], elements: NDArray[np.uint8], report: Report
+        self, wanted: NDArray[np.bool_], codes: NDArray[np.uint8], report: Progress
     ) -> NDArray[np.bool_]:
-        """Write the verdicts on the wanted elements into ``elements``.
+        """Write the verdicts on the wanted elements into ``codes``.
 
         Returns which of them remain undecided because the budget of the whole call was spent.
         """
-        cut_short = np.zeros(elements.size, np.bool_)
+        cut_short = np.zeros(codes.size, np.bool_)
         if self.call.operator.has_hook(WRITES):
             for rows, values, _, _ in self._writes():
                 measured = np.broadcast_to(self.given[rows], values.shape)
                 found = np.where(equal_bits(values, measured).any(axis=0), REACHABLE, UNREACHABLE)
-                elements[rows] = np.where(wanted[rows], found, elements[rows])
-            return cut_short.reshape(elements.shape)
-        flat, total, done = elements.reshape(-1), int(np.count_nonzero(wanted)), 0
+                codes[rows] = np.where(wanted[rows], found, codes[rows])
+            return cut_short.reshape(codes.shape)
+        flat, total, done = codes.reshape(-1), int(np.count_nonzero(wanted)), 0
         for parts, firsts in self._parts():
             places = firsts[:, None] + np.arange(parts.values.shape[1])
             chosen = np.argwhere(wanted.reshape(-1)[places])
@@ -127,7 +127,7 @@ class MeasuredOutput:
                 cut_short[positions] = is_spent & (flat[positions] == UNDECIDED)
                 done += len(batch)
                 report(self.name, done / total)
-        return cut_short.reshape(elements.shape)
+        return cut_short.reshape(codes.shape)
 
     def examine(self, indices: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], Examined]:
         """Return what is known of some order-dependent elements; none without contributions."""

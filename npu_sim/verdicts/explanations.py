@@ -25,7 +25,7 @@ from npu_sim.verdicts.answers import (
     OutputVerdict,
     equal_bits,
 )
-from npu_sim.verdicts.arrivals import Budget, Report, rounded_to
+from npu_sim.verdicts.arrivals import Budget, Progress, rounded_to
 from npu_sim.verdicts.judging import judge, order_dependent
 from npu_sim.verdicts.patterns import (
     LEAST_ELEMENTS,
@@ -138,7 +138,7 @@ def explained(
     array: NDArray[Any],
     tried: Collection[Any],
     budget: Budget,
-    report: Report,
+    report: Progress,
 ) -> tuple[Explanation, ...]:
     """Return the alternatives that can have produced at least half of the unreachable elements.
 

@@ -24,7 +24,7 @@ from npu_sim.verdicts.answers import (
     bits_of,
     equal_bits,
 )
-from npu_sim.verdicts.arrivals import Budget, MeasuredOutput, Report, rounded_to, silent
+from npu_sim.verdicts.arrivals import Budget, MeasuredOutput, Progress, rounded_to, silent
 
 NAMED_ORDERS = ("reverse", "round_robin")
 """Orders that a whole output is compared with, besides the sequential one."""
@@ -79,7 +79,7 @@ def judge(
     call: StudyCall,
     measured: Mapping[str, NDArray[Any]],
     budget: Budget,
-    report: Report = silent,
+    report: Progress = silent,
     search: bool = True,
     among: NDArray[np.bool_] | None = None,
     initial: NDArray[np.float32] | None = None,
@@ -106,7 +106,7 @@ def judge(
         expected = rounded_to(given.dtype, computed if initial is None else computed + initial)
         output = MeasuredOutput(call, result, name, given, budget, initial)
         timing = order_dependent(result, name)
-        elements = np.zeros(expected.shape, np.uint8)
+        codes = np.zeros(expected.shape, np.uint8)
         cut_short = np.zeros(expected.shape, np.bool_)
         order, rules = "", tuple[OpenRule, ...]()
         if _same_bytes(array, expected):
@@ -116,15 +116,15 @@ def judge(
             if timing.any() and (same | timing).all() and not misfits.any():
                 order = "sequential" if same.all() else _named_order(output, named)
             if not order:
-                unsettled = _settle(same, timing, misfits, elements)
+                unsettled = _settle(same, timing, misfits, codes)
                 wanted = unsettled if among is None else unsettled & among
                 if search and wanted.any():
-                    cut_short = output.decide(wanted, elements, report)
+                    cut_short = output.decide(wanted, codes, report)
             if initial is None:
-                rules = _apply_rules(output, misfits, elements)
+                rules = _apply_rules(output, misfits, codes)
         verdicts[name] = OutputVerdict(
             output=name,
-            elements=elements,
+            elements=codes,
             given=given,
             expected=expected,
             order_dependent=timing,
@@ -142,13 +142,13 @@ def _settle(
     same: NDArray[np.bool_],
     timing: NDArray[np.bool_],
     misfits: NDArray[np.bool_],
-    elements: NDArray[np.uint8],
+    codes: NDArray[np.uint8],
 ) -> NDArray[np.bool_]:
     """Write the verdicts that need no search; return which elements need one."""
     unsettled = timing & ~same & ~misfits
-    elements[~same] = UNREACHABLE
-    elements[timing & same] = REACHABLE
-    elements[unsettled] = UNDECIDED
+    codes[~same] = UNREACHABLE
+    codes[timing & same] = REACHABLE
+    codes[unsettled] = UNDECIDED
     return unsettled
 
 
@@ -183,13 +183,13 @@ def order_dependent(result: Result, name: str) -> NDArray[np.bool_]:
 
 
 def _apply_rules(
-    output: MeasuredOutput, misfits: NDArray[np.bool_], elements: NDArray[np.uint8]
+    output: MeasuredOutput, misfits: NDArray[np.bool_], codes: NDArray[np.uint8]
 ) -> tuple[OpenRule, ...]:
     """Make elements undecided that a part of the rule allows which is not published.
 
     Returns these parts; none when no element needs them.
     """
-    doubtful = (elements >= UNDECIDED) & ~misfits
+    doubtful = (codes >= UNDECIDED) & ~misfits
     if not doubtful.any():
         return ()
     with np.errstate(all="ignore"):
@@ -199,7 +199,7 @@ def _apply_rules(
             rules = tuple(_rounded_rule(rule, output.given.dtype) for rule in rules)
     if rules:
         allowed = np.logical_or.reduce([allows(rule, output.given) for rule in rules])
-        elements[doubtful & allowed] = UNDECIDED
+        codes[doubtful & allowed] = UNDECIDED
     return rules
 
 

@@ -26,7 +26,7 @@ from npu_sim.verdicts.answers import (
     ResultDifference,
     Verification,
 )
-from npu_sim.verdicts.arrivals import Budget, Report, silent
+from npu_sim.verdicts.arrivals import Budget, Progress, silent
 from npu_sim.verdicts.explanations import computation_key, explained
 from npu_sim.verdicts.judging import judge
 from npu_sim.verdicts.patterns import patterns
@@ -148,7 +148,7 @@ def verify(
     require_integer("total_budget", total_budget, 1)
     require_given(declared, arguments)
     require_limits(limits)
-    report: Report = progress or silent
+    report: Progress = progress or silent
     search_budget = Budget(int(budget), int(seed), int(total_budget))
     call = study_call(declared.name, {**arguments, "limits": limits})
     switches = (False, True) if deterministic is None else (deterministic,)
@@ -238,7 +238,7 @@ def _judged(
     groups: Mapping[Any, _Group],
     measured: Mapping[str, NDArray[Any]],
     budget: Budget,
-    report: Report,
+    report: Progress,
 ) -> _Group:
     """Judge every group; return the first of the best rank.
 

@@ -7,8 +7,11 @@ import pytest
 import npu_sim
 from npu_sim.cores import load_profile
 from npu_sim.kernels import rms_norm_grad as kernels
+from npu_sim.kernels import rms_norm_grad_950 as kernels_950
 from npu_sim.kernels.arrival_orders import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, arrivals
 from npu_sim.numbers.storage import storage_view
+from npu_sim.operators.rms_norm_grad import ascend_950 as plans_950
+from npu_sim.tiling import rms_norm_grad as tiling
 from tests.golden import DATA
 from tests.processes import ALL_THREADS, words_printed_by
 from tests.reference import rms_norm_grad as reference
@@ -24,6 +27,12 @@ DTYPE_ROWS = [
     (BF16, BF16),
 ]
 GOLDEN = sorted(path.stem for path in (DATA / "kernels").glob("rms_norm_grad_*.npz"))
+
+
+def test_planner_and_kernel_cut_the_same_pieces_and_groups():
+    assert kernels.PIECE_COLUMNS == tiling.PIECE_COLUMNS
+    assert kernels.GROUP_ROWS == tiling.GROUP_ROWS
+    assert kernels_950.PIECE_COLUMNS == plans_950.PIECE_COLUMNS
 
 
 def bits(array):

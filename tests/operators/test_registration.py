@@ -29,7 +29,7 @@ from npu_sim.declare import (
     Tensor,
     Word,
 )
-from npu_sim.framework.checking import row_planner, rules_of
+from npu_sim.framework.checking import row_planner, rules_on
 from npu_sim.framework.operator import COMPUTE
 from npu_sim.framework.registration import check_declaration
 from npu_sim.operators.timelines import timeline
@@ -162,7 +162,7 @@ def test_sweeps_call_every_fits_although_their_functions_have_one_name(scale_row
         changed = replace(scale_rows, checks=tuple(map(fits_at_most, limits)))
         planner, profile = row_planner(changed), load_profile()
         wide = planner.row(*(6 if name == "col" else 0 for name in planner.row._fields))
-        assert planner.refused(wide, profile.device, rules_of(changed, profile)) == 561002
+        assert planner.refused(wide, profile.device, rules_on(changed, profile)) == 561002
 
 
 def test_a_declaration_without_fault_is_taken(scale_rows):

@@ -58,7 +58,7 @@ MOST_VARIED = 1000
     tiling_bytes=Option(
         "Write the tiling structure to this file, byte for byte as the kernel receives it.",
         Path | None,
-        more=WRITES,
+        extra=WRITES,
     ),
     workspace=Option("Add kernels, areas with offsets and lifetimes, and buckets.", bool, False),
 )
@@ -100,7 +100,7 @@ def explain_command(operator: str, arguments: Arguments, options: Options) -> No
     RUN,
     "product soc release deterministic limits core_order seed out rows rows_out threads report "
     "figure trace json",
-    out=Option("File for the outputs: .npy for one, .npz for several.", Path | None, more=WRITES),
+    out=Option("File for the outputs: .npy for one, .npz for several.", Path | None, extra=WRITES),
 )
 def run_command(operator: str, arguments: Arguments, options: Options) -> None:
     """Compute an operator in the product's accumulation order, on .npy files or on random data of
@@ -180,8 +180,8 @@ def limits_command(operator: str, arguments: Arguments, options: Options) -> Non
     "product soc release deterministic limits budget total_budget seed against explain threads "
     "report json",
     deterministic=BOTH_MODES,
-    budget=Option(more={"min": 1}),
-    total_budget=Option(more={"min": 1}),
+    budget=Option(extra={"min": 1}),
+    total_budget=Option(extra={"min": 1}),
     against=Option(
         "File with a second result of the measured output: which rows differ, by how much, and "
         "whether both are possible.",

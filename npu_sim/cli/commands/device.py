@@ -41,7 +41,7 @@ ProfileFile = Annotated[
     trace=Option(
         "Write measured launches and their bounds as a trace for Perfetto.",
         Path | None,
-        more=WRITES,
+        extra=WRITES,
     ),
     calibrate=Option(
         "Read the device's clock and memory ceilings, and the error of our estimates for "
@@ -52,19 +52,19 @@ ProfileFile = Annotated[
     out=Option(
         "Where to write what --calibrate found, for npu-sim timeline --calibration.",
         Path | None,
-        more=WRITES,
+        extra=WRITES,
     ),
     kernel=Option(
         "Show only kernels whose name contains this, with * and ?, in text and CSV.",
         str,
         "",
-        more={"metavar": "PATTERN", "show_default": False},
+        extra={"metavar": "PATTERN", "show_default": False},
     ),
     details=Option(
         "Plan, estimate and counters of the launches of a kernel, or of all.",
         str,
         "",
-        more={"metavar": "KERNEL", "show_default": False},
+        extra={"metavar": "KERNEL", "show_default": False},
     ),
     against=Option(
         "An earlier profile: time of every kernel before and after, new and missing ones.",

@@ -82,16 +82,18 @@ EPILOGS = {
     **DEVICE,
     baseline=Option(kind=Path | None),
     write_baseline=Option(
-        "Accept all findings and write them to this file, for --baseline.", Path | None, more=WRITES
+        "Accept all findings and write them to this file, for --baseline.",
+        Path | None,
+        extra=WRITES,
     ),
     lines=Option("Print only what is not accepted, as file:line: error: message.", bool, False),
     out=Option(
         "File for the results: one JSON object a line, with the whole plan.",
         Path | None,
-        more=WRITES,
+        extra=WRITES,
     ),
-    junit=Option("File for JUnit XML.", Path | None, more=WRITES),
-    sarif=Option("File for SARIF 2.1.0, which code hosts show.", Path | None, more=WRITES),
+    junit=Option("File for JUnit XML.", Path | None, extra=WRITES),
+    sarif=Option("File for SARIF 2.1.0, which code hosts show.", Path | None, extra=WRITES),
     timeline=Option(
         "Add launches, lower bounds and estimates of every call, and their sums.", bool, False
     ),
@@ -171,9 +173,9 @@ def _write_report(matrix: "questions.preflight.Matrix", name: str, options: Opti
     set=Option(
         "Value of the configuration to replace, such as num_hidden_layers=2; may be repeated.",
         list[str] | None,
-        more={"metavar": "NAME=VALUE"},
+        extra={"metavar": "NAME=VALUE"},
     ),
-    out=Option(kind=Path | None, more=WRITES),
+    out=Option(kind=Path | None, extra=WRITES),
 )
 def model_command(config: Config, options: Options) -> None:
     """Show the calls of a step of training of a model: outcome, path, launches, workspace, lower

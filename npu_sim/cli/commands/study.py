@@ -17,8 +17,8 @@ study_app = typer.Typer(cls=NpuSimGroup, no_args_is_help=True)
 @command(
     "npu_sim.studies.determinism:study_determinism",
     "product soc release seed threads report json random_orders rows rows_out deterministic",
-    random_orders=Option(more={"min": 0}),
-    deterministic=Option(" ", bool, False, more={"hidden": True}),
+    random_orders=Option(extra={"min": 0}),
+    deterministic=Option(" ", bool, False, extra={"hidden": True}),
 )
 def determinism_command(operator: str, arguments: dict[str, Any], options: Options) -> None:
     """Try many legal orders of the cores' additions and show what moves."""

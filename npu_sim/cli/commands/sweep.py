@@ -82,7 +82,9 @@ def epilog(operator: str) -> str:
         "Threads, or worker processes of a cluster started here; all cores when left out.",
         int | None,
     ),
-    check=Option("Plan so many random rows again one by one and compare.", int, 0, more={"min": 0}),
+    check=Option(
+        "Plan so many random rows again one by one and compare.", int, 0, extra={"min": 0}
+    ),
 )
 def sweep_command(operator: str, options: Options) -> None:
     """Plan a grid or a random sample of calls: millions of shapes, dtypes, products and modes."""
@@ -154,11 +156,11 @@ def _reproducing_command(seed: int, grid: list[str]) -> str:
     """Return the command that repeats the sweep, with product and release written out."""
     named = {text.partition("=")[0].strip() for text in grid}
     product, release = (f"product={cores.DEFAULT_PRODUCT}", f"release={releases.default_release()}")
-    more = [
+    extra = [
         *(["--grid", product] if not named & {"product", "soc"} else []),
         *(["--grid", release] if "release" not in named else []),
     ]
-    return reproducing_command({("--seed",): seed}, more)
+    return reproducing_command({("--seed",): seed}, extra)
 
 
 def _write_report(options: Options, summary: "sweeps.records.SweepSummary") -> dict[str, Any]:
@@ -226,8 +228,8 @@ def _counts_text(counts: dict[str, int]) -> str:
         for value, count in most[: sweeps.records.SHOWN_VALUES]
     )
     hidden = len(most) - sweeps.records.SHOWN_VALUES
-    more = say(" and {shown} more", shown=hidden) if hidden > 0 else ""
-    return joined(shown, ", ") + more
+    extra = say(" and {shown} more", shown=hidden) if hidden > 0 else ""
+    return joined(shown, ", ") + extra
 
 
 def _peak_line(peak: dict[str, Any]) -> tuple[str, str, str]:

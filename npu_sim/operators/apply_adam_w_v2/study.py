@@ -38,12 +38,12 @@ POWER_IN_FP32 = (
 claims = no_claims
 
 
-def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
+def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
     """Yield the bound of var_out, which the power function, a root and a division enter."""
     if call.case.empty:
         return
     arguments, var = call.arguments, call.tensors["var"].astype(FP64)
-    out = first.outputs["var_out"]
+    out = result.outputs["var_out"]
     found = uncertainties(arguments, powers_of(arguments, call.tensors["step"], power))
     lr, weight_decay = (float(rounded(arguments[name])) for name in ("lr", "weight_decay"))
     with np.errstate(all="ignore"):
@@ -51,7 +51,7 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
         step = np.abs(var * (1 - lr * weight_decay) - new)
         unit = np.abs(new) * 2.0 ** -FORMATS[canonical_dtype(out.dtype)].mantissa_bits + 2.0**-133
         radius = step * (2 * sum(found.values()) + RELATIVE) + unit
-        yield open_rule(first, "var_out", new, radius, POWER_IN_FP32)
+        yield open_rule(result, "var_out", new, radius, POWER_IN_FP32)
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:

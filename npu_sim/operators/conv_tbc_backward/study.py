@@ -45,9 +45,9 @@ BATCH_ELEMENTS = 1 << 24
 """fp32 elements of partial sums held at a time: 64 MiB, unless one tap needs more."""
 
 
-def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
+def parts(call: StudyCall, result: Result, output: str) -> Iterator[Parts]:
     """Yield the contributions of the cores to gradWeight or gradBias."""
-    return _bias_parts(call) if output == "grad_bias" else _weight_parts(call, first)
+    return _bias_parts(call) if output == "grad_bias" else _weight_parts(call, result)
 
 
 def _bias_parts(call: StudyCall) -> Iterator[Parts]:
@@ -73,7 +73,7 @@ def _bias_parts(call: StudyCall) -> Iterator[Parts]:
     )
 
 
-def _weight_parts(call: StudyCall, first: Result) -> Iterator[Parts]:
+def _weight_parts(call: StudyCall, result: Result) -> Iterator[Parts]:
     """Yield the sums of the cores for gradWeight, a part for each row (tap, input channel).
 
     Taps are computed in batches.
@@ -85,7 +85,7 @@ def _weight_parts(call: StudyCall, first: Result) -> Iterator[Parts]:
     operand, _ = roundings(case)
     grad, x = kernel_input(call.tensors["grad_output"]), kernel_input(call.tensors["input"])
     channels, columns = row.Cin, row.Cout
-    dependent = first.order_dependent["grad_weight"].mask
+    dependent = result.order_dependent["grad_weight"].mask
     step = max(1, BATCH_ELEMENTS // (len(by_core) * channels * columns))
     for tap in range(0, row.K, step):
         taps = range(tap, min(row.K, tap + step))
@@ -154,10 +154,10 @@ claims = no_claims
 """Without the order inside a block of the cube unit, no tree can be certified."""
 
 
-def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
+def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
     """Yield the bounds of the three gradients: the order of their fp32 sums is not published."""
     case = call.case
-    operand, result = roundings(case)
+    operand, rounding = roundings(case)
     rounded = {
         name: _rounded(array, operand).astype(np.float64) for name, array in call.tensors.items()
     }
@@ -181,8 +181,10 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
             formula(call.arguments, sizes, double)[name],
         )
         # Two more operations: the rounding of a product, and that of the sum.
-        rule = any_order(name, first.outputs[name], sums, count + 2, reason, case.profile.saturates)
-        if result != kernels.EXACT and name != "grad_bias":
+        rule = any_order(
+            name, result.outputs[name], sums, count + 2, reason, case.profile.saturates
+        )
+        if rounding != kernels.EXACT and name != "grad_bias":
             # Results of converted calls are rounded to fp16 first.
             spare = np.abs(sums[0]) * 2.0**-11 + 2.0**-25
             rule = replace(rule, lowest=rule.lowest - spare, highest=rule.highest + spare)

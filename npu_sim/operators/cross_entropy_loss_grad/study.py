@@ -71,7 +71,7 @@ def _outside(call: StudyCall, rows: int, codes: np.ndarray) -> np.ndarray:
     return counts
 
 
-def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
+def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
     """Yield the bound of x_grad, which contains an exp that is documented to 1 ulp.
 
     The simulator's exp and the device's may lie 1 ulp on either side of the exact value. Two ulp of
@@ -90,7 +90,7 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
     gradient = formula(call.arguments, call.tensors, np.dtype(np.float64))["x_grad"]
     radius = np.abs(gradient - _without_exp(call)) * 2.0**-21 + np.abs(unrounded) * 2.0**-22
     reason = "exp in fp32 is documented to 1 ulp only: every value within that bound is possible"
-    yield open_rule(first, "x_grad", unrounded, radius, reason)
+    yield open_rule(result, "x_grad", unrounded, radius, reason)
 
 
 def _without_exp(call: StudyCall) -> np.ndarray:

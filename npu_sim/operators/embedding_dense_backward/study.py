@@ -57,7 +57,7 @@ NAMED_ROWS = 6
 """Rows of grad that a description lists by number."""
 
 
-def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
+def parts(call: StudyCall, result: Result, output: str) -> Iterator[Parts]:
     """Yield the chunks of every order-dependent row of the gradient, some rows at a time."""
     from npu_sim.kernels.embedding_dense_backward.grouping import group_rows, mark_chunks
     from npu_sim.kernels.embedding_dense_backward.sums import sum_chunks
@@ -68,7 +68,7 @@ def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
     starts, marked = group_rows(indices, row.num_weights)
     mark_chunks(cut, starts, marked)
     ends = np.flatnonzero(marked < 0) + 1
-    rows = np.flatnonzero(first.order_dependent[output].mask)
+    rows = np.flatnonzero(result.order_dependent[output].mask)
     from_chunk = np.searchsorted(ends, starts[rows], side="right")
     to_chunk = np.searchsorted(ends, starts[rows + 1], side="right")
     for batch in _batches(to_chunk - from_chunk, BATCH_ELEMENTS // row.dim):
@@ -96,7 +96,7 @@ def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
         )
 
 
-def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
+def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
     """Yield the bound of EmbeddingDenseGrad, whose split over cores is a model."""
     case = call.case
     if case.empty or case.tiling.kernel != KERNEL_GRAD:
@@ -110,7 +110,7 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
         "how EmbeddingDenseGrad spreads rows over cores is a model: any order of the rows is "
         "allowed, within the bound of fp32 sums"
     )
-    output, saturates = first.outputs["grad_weight"], case.profile.saturates
+    output, saturates = result.outputs["grad_weight"], case.profile.saturates
     yield any_order("grad_weight", output, (exact, sizes), most + 2, reason, saturates)
 
 

@@ -405,7 +405,7 @@ SUMS = token_sums.Sums("permuted_tokens", "unpermuted_tokens", "tokens")
 claims, terms = SUMS.claims, SUMS.terms
 
 
-def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
+def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
     """Yield that tokens whose one row was dropped hold anything (page, ``one_expert_dropped``)."""
     dropped = ~SUMS.in_range(call).any(axis=1, keepdims=True)
     if call.case.empty or not dropped.any() or not sums_stale_rows(call.case):

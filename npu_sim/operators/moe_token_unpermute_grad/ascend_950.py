@@ -358,11 +358,11 @@ def _cross(slots: trees.Values) -> trees.Tree | None:
     return trees.tree64(trees.added(trees.added(first, third), trees.added(second, fourth)))
 
 
-def writes(call: StudyCall, first: Result, output: str) -> Iterator[LastWrites]:
+def writes(call: StudyCall, result: Result, output: str) -> Iterator[LastWrites]:
     """Yield the rows that several cores write, and of every core the row that it writes last."""
     tiling = call.case.tiling
     stops = [tiler.core_range(tiling, core)[1] for core in range(tiling.block_dim)]
-    yield from row_writes(call, first, output, stops)
+    yield from row_writes(call, result, output, stops)
 
 
 MOST_COLUMNS = 65535 * 10400

@@ -83,23 +83,23 @@ def _agrees(call: StudyCall, tree: trees.Tree | None) -> bool:
     return np.array_equal(gradient.reshape(-1)[entries], sums.astype(gradient.dtype))
 
 
-def writes(call: StudyCall, first: Result, output: str) -> Iterator[LastWrites]:
+def writes(call: StudyCall, result: Result, output: str) -> Iterator[LastWrites]:
     """Yield the rows that several cores write, and of every core the row that it writes last."""
     tiling = call.case.tiling
     stops = [token_range(tiling, core)[1] * tiling.top_k for core in range(tiling.block_dim)]
-    yield from row_writes(call, first, output, stops)
+    yield from row_writes(call, result, output, stops)
 
 
 def row_writes(
-    call: StudyCall, first: Result, output: str, stops: Sequence[int]
+    call: StudyCall, result: Result, output: str, stops: Sequence[int]
 ) -> Iterator[LastWrites]:
     """Like :func:`writes`, given for every core the entry behind its last one."""
     from npu_sim.kernels.elementwise import narrow_array
 
     indices, top_k = call.tensors["sorted_indices"].reshape(-1), experts(call)
     gradient, probs = call.tensors["unpermuted_tokens_grad"], call.tensors.get("probs")
-    dtype = canonical_dtype(first.outputs[output].dtype)
-    for row in np.flatnonzero(first.order_dependent[output].mask).tolist():
+    dtype = canonical_dtype(result.outputs[output].dtype)
+    for row in np.flatnonzero(result.order_dependent[output].mask).tolist():
         entries = np.flatnonzero(indices == row)
         cores = np.searchsorted(stops, entries, side="right")
         last = entries[np.append(cores[1:] != cores[:-1], True)]
@@ -114,9 +114,9 @@ def row_writes(
         yield LastWrites((row,), narrow_array(values, dtype), writers, names)
 
 
-def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
+def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
     """Yield the rows that no index names: they may have any content."""
-    output = first.outputs["permuted_tokens_grad"]
+    output = result.outputs["permuted_tokens_grad"]
     named = np.zeros(len(output), np.bool_)
     indices = call.tensors["sorted_indices"]
     named[indices[(indices >= 0) & (indices < len(output))]] = True

@@ -34,7 +34,7 @@ from npu_sim.operators.shared.study import (
 from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, PIECE_COLUMNS
 
 
-def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
+def parts(call: StudyCall, result: Result, output: str) -> Iterator[Parts]:
     """Yield the cores' contributions to dgamma, one part per piece of columns with one order."""
     case = call.case
     split = split_of(case)

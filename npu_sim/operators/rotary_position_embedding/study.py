@@ -24,7 +24,7 @@ MODES = {"half": 0, "interleave": 1}
 class ProductsApart(UnfusedCall):
     """The call as separate kernels: both products are rounded to the dtype, then their sum."""
 
-    parts = "products rounded before the sum"
+    rounded_between = "products rounded before the sum"
 
     def run(self) -> Result:
         """Compute the call."""

@@ -163,7 +163,7 @@ Variants = Iterator[tuple[str, str, StudyCall]]
 class UnfusedCall(StudyCall):
     """A call as the separate kernels that the operator replaces; subclasses say how it runs."""
 
-    parts = ""
+    rounded_between = ""
     """What is rounded in between, as the name of the variant."""
 
     @classmethod
@@ -172,7 +172,8 @@ class UnfusedCall(StudyCall):
         dtype = canonical_dtype(call.tensors["x"].dtype)
         yield "fused", dtype, call
         if dtype != "float32":
-            yield cls.parts, dtype, cls(*(getattr(call, part.name) for part in fields(call)))
+            values = (getattr(call, field.name) for field in fields(call))
+            yield cls.rounded_between, dtype, cls(*values)
 
 
 def fused_differs(
@@ -350,12 +351,12 @@ def formula_results(
 
 
 def open_rule(
-    first: Result, output: str, exact: np.ndarray, radius: np.ndarray, reason: str
+    result: Result, output: str, exact: np.ndarray, radius: np.ndarray, reason: str
 ) -> OpenRule:
     """Return the rule of an output that allows all values within a radius, rounded to its dtype."""
     from npu_sim.kernels.elementwise import narrow_array
 
-    dtype, tiny = canonical_dtype(first.outputs[output].dtype), 2.0**-149
+    dtype, tiny = canonical_dtype(result.outputs[output].dtype), 2.0**-149
     low, high = (
         narrow_array((exact + side).astype(np.float32), dtype).astype(np.float64)
         for side in (-radius - tiny, radius + tiny)

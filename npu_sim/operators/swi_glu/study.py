@@ -41,7 +41,7 @@ RELATIVE, VANISHING = 2.0**-20, 2.0**-124
 class SiluApart(UnfusedCall):
     """The call as two kernels: silu(a) is rounded to the dtype before it is multiplied with b."""
 
-    parts = "silu rounded before the product"
+    rounded_between = "silu rounded before the product"
 
     def run(self) -> Result:
         """Compute the call."""
@@ -62,13 +62,13 @@ def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, f
     return fused_differs(call, dtype, variants(call), template)
 
 
-def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
+def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
     """Yield the bound of out, which contains an exp and a division."""
     if not call.case.empty:
         a, b = halves_of(call.arguments, call.tensors["x"], FP64)
         out = formula(call.arguments, call.tensors, FP64)["y"]
         radius = np.abs(out) * RELATIVE + np.abs(a * b) * VANISHING
-        yield open_rule(first, "y", out, radius, EXP_IN_FP32)
+        yield open_rule(result, "y", out, radius, EXP_IN_FP32)
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:

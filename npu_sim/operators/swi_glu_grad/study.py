@@ -30,7 +30,7 @@ STEEPEST = 1.1
 """Bound of the derivative of silu, which is at most 1.0998."""
 
 
-def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
+def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
     """Yield the bound of out, which contains an exp and a division.
 
     In the half of a, 1 - s is taken from a rounded s, and the two terms may cancel.
@@ -44,7 +44,7 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
     radius_b = np.abs(grad * a) * (s * RELATIVE + VANISHING)
     radius = np.concatenate((radius_a, radius_b), axis=int(call.arguments.dim))
     exact = formula(call.arguments, call.tensors, FP64)["x_grad"]
-    yield open_rule(first, "x_grad", exact, radius, EXP_IN_FP32)
+    yield open_rule(result, "x_grad", exact, radius, EXP_IN_FP32)
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
