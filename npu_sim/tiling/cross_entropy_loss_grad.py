@@ -132,7 +132,8 @@ def row_buffers(problem: Problem, core_rows: int, cores: int) -> RowBuffers:
     """Return the buffers of a core that takes ``core_rows`` rows."""
     fp32_rows = align(4 * core_rows, BLOCK_BYTES)
     grad_loss = align(element_bytes(problem.dtype) * core_rows, BLOCK_BYTES)
-    by_row, mean = problem.reduction == NONE, problem.reduction == MEAN
+    by_row = problem.reduction == NONE
+    mean = problem.reduction == MEAN
     return RowBuffers(
         target=align(8 * core_rows, BLOCK_BYTES),
         target_cast=fp32_rows,
@@ -151,7 +152,8 @@ def column_budget(ub_bytes: int, used_bytes: int, dtype_code: int) -> int:
 
     If the row buffers exceed the Unified Buffer, the product divides 2^64 minus the excess.
     """
-    free, divisor = ub_bytes - used_bytes, bytes_per_column(dtype_code)
+    free = ub_bytes - used_bytes
+    divisor = bytes_per_column(dtype_code)
     if free >= 0:
         return free // divisor
     if divisor == 8:
@@ -176,11 +178,12 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     column_loop, column_tail = 0, problem.C
     if align_columns > 0:
         column_loop, column_tail = problem.C // align_columns, problem.C % align_columns
+    tiling_key = KEYS[problem.dtype] + (1 if problem.weighted else 0)
     schedule_mode = rules.schedule_mode if problem.reduction == MEAN else -1
     return Tiling(
         status=SUCCESS,
         block_dim=front_cores + tail_cores,
-        tiling_key=KEYS[problem.dtype] + (1 if problem.weighted else 0),
+        tiling_key=tiling_key,
         schedule_mode=schedule_mode,
         workspace_bytes=device.system_workspace_bytes + core_sum_bytes(cores),
         reduction=problem.reduction,
