@@ -12,7 +12,7 @@ from npu_sim.framework.execution import OrderMask
 from npu_sim.operators.timelines import program_of, timeline, tracks
 from npu_sim.show import document_of
 from npu_sim.show.comparisons import range_bars
-from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
+from npu_sim.show.curves import Axis, Curve, LimitLine, curve_chart
 from npu_sim.show.html import render
 from npu_sim.show.layout import Document, Drawing, Picture, Section
 from npu_sim.show.pictures import order_strip, order_strip_data
@@ -77,8 +77,12 @@ def report_file(plan, work, tmp_path_factory):
         ("atlas_a2, documented", ((1, 512),), False, "1 .. 512", ""),
         ("atlas_train, documented", (), False, "refused", "not supported"),
     ]
-    bounds = [Bound("documented", 300), Bound("hardware", 4000000), Bound("capacity", 80, "y")]
-    curve = curve_figure(
+    bounds = [
+        LimitLine("documented", 300),
+        LimitLine("hardware", 4000000),
+        LimitLine("capacity", 80, "y"),
+    ]
+    curve = curve_chart(
         Axis("row"),
         Axis("bytes"),
         [Curve("a", [1, 400], [5, 90], stepped=True)],

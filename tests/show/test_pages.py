@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
+from npu_sim.show.curves import Axis, Curve, LimitLine, curve_chart
 from npu_sim.show.html import render
 from npu_sim.show.layout import Table, table_report
 from npu_sim.show.plans import plan_report
@@ -16,10 +16,10 @@ CURVED_REPORT_BYTES = 1_500_000
 @pytest.fixture
 def curved():
     rows = tuple((dim, 100 * dim) for dim in range(1, 200))
-    bounds = (Bound("documented", 128), Bound("Unified Buffer", 15000, "y"))
+    bounds = (LimitLine("documented", 128), LimitLine("Unified Buffer", 15000, "y"))
     curve = Curve("bytes", [row[0] for row in rows], [row[1] for row in rows], stepped=True)
     figures = [
-        curve_figure(
+        curve_chart(
             Axis("dim"),
             Axis("bytes"),
             [curve, Curve("model", [1, 199], [100, 19900], dashed=True)],
@@ -27,7 +27,7 @@ def curved():
         )
     ]
     figures.append(
-        curve_figure(
+        curve_chart(
             Axis("dim", is_log=True),
             Axis("bytes", is_log=True),
             [curve],

@@ -59,13 +59,13 @@ def test_every_answer_of_a_question_has_a_text():
 def test_a_page_of_a_text_has_its_sections_and_the_colour_of_its_headline():
     explained = npu_sim.explain(OPERATOR, **CALL)
     report = view_report(view_of(explained))
-    assert report.outcome == "good"
+    assert report.tone == "good"
     assert report.sentence == str(explained).splitlines()[0]
     titles = [section.title for section in report.sections]
     assert titles[:2] == ["path", "decisions"]
     assert all(title in str(explained) for title in titles)
     refused = npu_sim.explain(OPERATOR, **{**CALL, "num_topk": 513})
-    assert view_report(view_of(refused)).outcome == "bad"
+    assert view_report(view_of(refused)).tone == "bad"
 
 
 def test_a_user_defined_type_is_printed_like_its_base_or_by_its_repr():
