@@ -100,7 +100,7 @@ def report_file(plan, work, tmp_path_factory):
     )
     file = tmp_path_factory.mktemp("drawings") / "all.html"
     file.write_text(
-        render(Document("all", LONG_WORDS, (*report.sections, pictures), report.call)),
+        render(Document("all", LONG_WORDS, (*report.sections, pictures), report.command)),
         encoding="utf-8",
     )
     return file
