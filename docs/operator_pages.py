@@ -9,6 +9,7 @@ import os
 import re
 import textwrap
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import npu_sim
@@ -89,10 +90,13 @@ def check_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
     """
     profile = load_profile(product_of(operator))
     for place, check in enumerate(operator.checks, 1):
-        documented = check if inspect.isfunction(check) else type(check)
+        function = check.func if isinstance(check, partial) else check
+        documented = function if inspect.isfunction(function) else type(function)
         summary = (inspect.getdoc(documented) or "").split("\n\n")[0]
         fields = dataclasses.fields(check) if dataclasses.is_dataclass(check) else ()
         values = {field.name: getattr(check, field.name) for field in fields}
+        if isinstance(check, partial) and "status" in check.keywords:
+            values["status"] = check.keywords["status"]
         if isinstance(check, Dtypes) and callable(check.allowed):
             values["allowed"] = tuple(check.allowed(profile))
         shown = [

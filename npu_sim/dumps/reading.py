@@ -28,11 +28,10 @@ from npu_sim.dumps.differences import Comparison, DumpComparison, compare_dumps,
 from npu_sim.dumps.folder import NAME, Dump, StoredTensor, read_dumps
 from npu_sim.language import Text
 from npu_sim.operators import plan
-from npu_sim.plans.answers import Frozen, FrozenDict, Printed, ReadOnlyDict, TextField
+from npu_sim.plans.answers import Frozen, FrozenDict, Printed, Progress, ReadOnlyDict, TextField
 from npu_sim.plans.model import Plan
 from npu_sim.status import NO_PLAN, NpuSimError, UsageError, without_internal_frames
 from npu_sim.verdicts.answers import Verification
-from npu_sim.verdicts.arrivals import Progress
 from npu_sim.verdicts.verify import verify
 
 MOST_PLACES = 4

@@ -173,7 +173,8 @@ class RowPlanner(NamedTuple):
     plan_row: Callable[[Any, Any, Any], Any]
     """``plan_row(row, device, rules) -> record``: the whole contract and the planner."""
     plan_counted: Callable[[Any, Any, Any], Any]
-    """As ``plan_row``, but a call of sizes that an int64 does not count has ``UNCOUNTABLE``."""
+    """As ``plan_row``, but the status of a call with a tensor of more than 2^63-1 bytes is
+    ``UNCOUNTABLE``, unless the contract refuses it."""
     columns: tuple[Column, ...]
     """The record, column by column."""
     source: str

@@ -381,7 +381,7 @@ class Dtypes(DtypeCheck):
 
 @dataclass(frozen=True, eq=False)
 class SameDtype(DtypeCheck):
-    """Tensors that are given have the dtype of another one: 161002, or another status."""
+    """Tensors that are given have the dtype of another one."""
 
     tensors: str
     like: str

@@ -34,7 +34,10 @@ whose m or v is not 0, up to the first piece that has some."""
 
 
 class State(NamedTuple):
-    """The tensors that a step updates, 1-D, or a fact of each; no max_grad_norm is empty."""
+    """The tensors that a step updates, 1-D, or a value for each.
+
+    Without amsgrad, ``max_grad_norm`` is empty.
+    """
 
     var: Any
     m: Any

@@ -464,7 +464,7 @@ def _search_chunk(
     """Search for the elements of a chunk: one of as many as there are chunks.
 
     - ``goals``: goals of all elements, with arrays for numbers.
-    - ``search_for``: seed, and whether to ``stops_early``; see :func:`search`.
+    - ``search_for``: ``seed`` and ``stops_early`` of :func:`search`.
     """
     values, starts, cores, keys, _ = contributions
     seed, stops_early = search_for

@@ -1,6 +1,6 @@
 """Base classes of answers: `Frozen` models, `Printed` output, `Evidence`, and `Tabular` rows."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from html import escape
 from importlib import import_module
@@ -17,6 +17,8 @@ from npu_sim.status import UsageError, without_internal_frames
 SHOW = "npu_sim.show"
 """Package that prints answers; programs that only read fields never import it."""
 _INHERITED = frozenset(dir(BaseModel))
+Progress = Callable[[str, float], None]
+"""Function that long work calls with its stage and the share of it that is done."""
 
 
 class Frozen(BaseModel):

@@ -29,7 +29,7 @@ from npu_sim.files.reading import JSON_BYTES, read_limited
 from npu_sim.files.writing import schema, write_text
 from npu_sim.language import Argument, Text, bytes_text, grouped, joined
 from npu_sim.plans.answers import Columns, Evidence, Printed, Tabular, columns_of
-from npu_sim.plans.model import OVERFLOWS, RUNS
+from npu_sim.plans.model import OVERFLOWS, REFUSED, RUNS
 from npu_sim.questions.compare import changed_bits
 from npu_sim.questions.preflight_checks import (
     ACCEPTED,
@@ -37,7 +37,6 @@ from npu_sim.questions.preflight_checks import (
     FAILED,
     INFORMATIONAL,
     MALFORMED,
-    REFUSED,
     UNKNOWN,
     WORKSPACE,
     Checked,

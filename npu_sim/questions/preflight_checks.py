@@ -18,7 +18,7 @@ from npu_sim.framework.target import Target, require_bool, require_limits
 from npu_sim.language import Joined, Text, joined
 from npu_sim.operators.timelines import is_timed, timeline
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import RUNS, Plan
+from npu_sim.plans.model import REFUSED, RUNS, Plan
 from npu_sim.questions.preflight_lines import (
     Call,
     MalformedLineError,
@@ -32,7 +32,7 @@ from npu_sim.status import AclnnError, NotModelledError, Unplanned, UsageError
 from npu_sim.tiling import raw_plan
 from npu_sim.timelines.model import LaunchEstimate, LaunchTime
 
-REFUSED, FAILED, MALFORMED, UNKNOWN = "refused", "failed", "malformed", "unknown"
+FAILED, MALFORMED, UNKNOWN = "failed", "malformed", "unknown"
 """Outcomes besides those of a plan; ``failed``: a raw planner found no tiling (no status code);
 ``unknown``: the product has the operator and npu_sim does not model it there."""
 WORKSPACE = "workspace"

@@ -25,7 +25,6 @@ flags and codes, which are most columns, have no margin."""
 PLACES = {"product": "product", "soc": "SoC", "release": "release of the product's software"}
 """Columns that identify the device of a row."""
 INTEGERS = (np.int8, np.int16, np.int32, np.int64)
-UNCOUNTABLE_HELP = "; -1 where a tensor has more bytes than an int64 counts"
 
 
 def may_be_uncountable(space: Space) -> bool:
@@ -94,8 +93,10 @@ def record_columns(space: Space, wanted: tuple[str, ...] | None = None) -> tuple
             continue
         dtype = np.dtype(np.float32) if bound is None else _narrowest(column.name, bound)
         source = f"record.{column.path}"
-        help = field.help + UNCOUNTABLE_HELP * (column.path == "status")
-        columns.append(RecordColumn(column.name, dtype, source, help, field.words))
+        help_text = field.help
+        if column.path == "status":
+            help_text += "; -1 where a tensor has more bytes than an int64 counts"
+        columns.append(RecordColumn(column.name, dtype, source, help_text, field.words))
     return tuple(columns) if wanted is None else _chosen(columns, wanted)
 
 

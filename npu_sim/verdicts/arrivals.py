@@ -1,6 +1,6 @@
 """Orders of arrival that give measured values: search and proof for the elements of one output."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +23,8 @@ from npu_sim.numbers.formats import FORMATS, canonical_dtype
 from npu_sim.numbers.storage import storage_view
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import LastWrites, Parts, Step
+from npu_sim.plans.answers import Progress
 from npu_sim.verdicts.answers import REACHABLE, UNDECIDED, UNREACHABLE, Examined, equal_bits
-
-Progress = Callable[[str, float], None]
 
 
 def silent(stage: str, fraction: float) -> None:

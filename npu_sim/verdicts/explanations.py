@@ -14,6 +14,7 @@ from npu_sim.framework.operator import MISCOUNTED, PARTS, VARIANTS
 from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, widen_array
 from npu_sim.language import Text
 from npu_sim.operators.shared.study import StudyCall
+from npu_sim.plans.answers import Progress
 from npu_sim.registry import load_operator
 from npu_sim.releases import release_names
 from npu_sim.status import NO_PLAN, NpuSimError
@@ -25,7 +26,7 @@ from npu_sim.verdicts.answers import (
     OutputVerdict,
     equal_bits,
 )
-from npu_sim.verdicts.arrivals import Budget, Progress, rounded_to
+from npu_sim.verdicts.arrivals import Budget, rounded_to
 from npu_sim.verdicts.judging import judge, order_dependent
 from npu_sim.verdicts.patterns import (
     LEAST_ELEMENTS,

@@ -14,6 +14,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import OpenRule
+from npu_sim.plans.answers import Progress
 from npu_sim.status import UsageError
 from npu_sim.verdicts.answers import (
     REACHABLE,
@@ -24,7 +25,7 @@ from npu_sim.verdicts.answers import (
     bits_of,
     equal_bits,
 )
-from npu_sim.verdicts.arrivals import Budget, MeasuredOutput, Progress, rounded_to, silent
+from npu_sim.verdicts.arrivals import Budget, MeasuredOutput, rounded_to, silent
 
 NAMED_ORDERS = ("reverse", "round_robin")
 """Orders that a whole output is compared with, besides the sequential one."""

@@ -16,6 +16,7 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Limits, require_bool, require_limits
 from npu_sim.language import Text
 from npu_sim.operators.shared.study import StudyCall, study_call
+from npu_sim.plans.answers import Progress
 from npu_sim.registry import load_operator
 from npu_sim.releases import release_names
 from npu_sim.status import NO_PLAN, Unplanned, UsageError, without_internal_frames
@@ -26,7 +27,7 @@ from npu_sim.verdicts.answers import (
     ResultDifference,
     Verification,
 )
-from npu_sim.verdicts.arrivals import Budget, Progress, silent
+from npu_sim.verdicts.arrivals import Budget, silent
 from npu_sim.verdicts.explanations import computation_key, explained
 from npu_sim.verdicts.judging import judge
 from npu_sim.verdicts.patterns import patterns

@@ -64,7 +64,7 @@ def loss_axes(arguments: Mapping[str, Any]) -> str:
 
 
 def check_reduction(call: Inspection, status: Status) -> None:
-    """Refuse an unknown reduction with ``status``."""
+    """Refuse an unknown reduction."""
     reduction = call.arguments.reduction
     if reduction not in tiler.REDUCTIONS:
         raise AclnnError(
