@@ -23,9 +23,10 @@ ROUTED_EXPERTS = 64
 class Case(NamedTuple):
     """One call: the operator, its sizes, the dtype, and the distribution of indices.
 
-    Shapes are (rows, dim, num_weights) for embedding, (rows, columns) for rms_norm and
-    cross_entropy, (tokens, experts, hidden) for moe, moe_permute, unpermute and unpermute_grad,
-    and (time, batch, in channels, out channels, taps) for conv_tbc.
+    Shapes are (rows, dim, num_weights) for embedding, (rows, columns) for rms_norm,
+    cross_entropy, adam_w and the result of swi_glu, (tokens, experts, hidden) for moe, moe_permute,
+    unpermute and unpermute_grad, (batch, sequence, heads, dim) for rotary, and (time, batch, in
+    channels, out channels, taps) for conv_tbc.
     """
 
     operator: str
@@ -88,6 +89,11 @@ _TABLE: tuple[tuple[str, tuple[int, ...], str], ...] = (
     ("unpermute", (8192, 8, 2048), ""),
     ("unpermute_grad", (8192, 8, 2048), "routed"),
     ("unpermute_grad", (8192, 8, 2048), ""),
+    ("swi_glu", (4096, 6144), ""),
+    ("swi_glu_grad", (4096, 6144), ""),
+    ("rotary", (2, 4096, 32, 128), ""),
+    ("rotary_grad", (2, 4096, 32, 128), ""),
+    ("adam_w", (4096, 4096), ""),
     ("conv_tbc", (512, 32, 512, 512, 3), ""),
     ("conv_tbc", (2048, 8, 256, 512, 5), ""),
 )
@@ -238,6 +244,46 @@ def _unpermute_grad(case: Case, seed: int) -> Problem:
     )
 
 
+def _swi_glu(case: Case, seed: int) -> Problem:
+    rows, columns = case.shape
+    inputs = _generated("swi_glu", {"x": f"{rows}x{2 * columns}:{case.dtype}"}, seed)
+    out = np.empty((rows, columns), DTYPES[case.dtype])
+    return Problem("swi_glu", inputs, (out,), 3 * out.nbytes)
+
+
+def _swi_glu_grad(case: Case, seed: int) -> Problem:
+    rows, columns = case.shape
+    call = {"y_grad": f"{rows}x{columns}:{case.dtype}", "x": f"{rows}x{2 * columns}:{case.dtype}"}
+    inputs = _generated("swi_glu_grad", call, seed)
+    out = np.empty((rows, 2 * columns), DTYPES[case.dtype])
+    return Problem("swi_glu_grad", inputs, (out,), 5 * inputs["y_grad"].nbytes)
+
+
+def _rotated(case: Case, seed: int, operator: str, first: str) -> Problem:
+    _, sequence, _, dim = case.shape
+    table = f"1x{sequence}x1x{dim}:{case.dtype}"
+    call = {first: f"{'x'.join(map(str, case.shape))}:{case.dtype}", "cos": table, "sin": table}
+    out = np.empty(case.shape, DTYPES[case.dtype])
+    return Problem(operator, _generated(operator, call, seed), (out,), 2 * out.nbytes)
+
+
+def _rotary(case: Case, seed: int) -> Problem:
+    return _rotated(case, seed, "rotary_position_embedding", "x")
+
+
+def _rotary_grad(case: Case, seed: int) -> Problem:
+    return _rotated(case, seed, "rotary_position_embedding_grad", "dy")
+
+
+def _adam_w(case: Case, seed: int) -> Problem:
+    """The results do not replace the parameters, so that every round computes the same."""
+    rows, columns = case.shape
+    call = dict.fromkeys(("var", "m", "v", "grad"), f"{rows}x{columns}:{case.dtype}")
+    inputs = _generated("apply_adam_w_v2", {**call, "step": "1:fp32"}, seed)
+    outs = tuple(np.empty(case.shape, DTYPES[case.dtype]) for _ in range(3))
+    return Problem("apply_adam_w_v2", inputs, outs, 7 * inputs["var"].nbytes)
+
+
 def _conv_tbc(case: Case, seed: int) -> Problem:
     time, batch, in_channels, out_channels, taps = case.shape
     pad = taps // 2
@@ -263,5 +309,10 @@ _BUILDERS = {
     "moe_permute": _moe_permute,
     "unpermute": _unpermute,
     "unpermute_grad": _unpermute_grad,
+    "swi_glu": _swi_glu,
+    "swi_glu_grad": _swi_glu_grad,
+    "rotary": _rotary,
+    "rotary_grad": _rotary_grad,
+    "adam_w": _adam_w,
     "conv_tbc": _conv_tbc,
 }

@@ -47,6 +47,9 @@ class TorchLibrary:
     def exp(self, values: Any) -> Any:
         return values.exp()
 
+    def joined(self, *parts: Any) -> Any:
+        return torch.cat(parts, -1)
+
     def counting(self, count: int) -> Any:
         return torch.arange(count)
 
@@ -90,6 +93,9 @@ class JaxLibrary:
 
     def exp(self, values: Any) -> Any:
         return jnp.exp(values)
+
+    def joined(self, *parts: Any) -> Any:
+        return jnp.concatenate(parts, -1)
 
     def counting(self, count: int) -> Any:
         return jnp.arange(count)
@@ -216,12 +222,58 @@ def _unpermute_grad(
     )
 
 
+def _halves(values: Any) -> tuple[Any, Any]:
+    middle = values.shape[-1] // 2
+    return values[..., :middle], values[..., middle:]
+
+
+def _swi_glu(xp: Library, case: Case, problem: Problem, x: Any) -> tuple[Any, ...]:
+    first, second = _halves(xp.wide(x))
+    return (xp.like(first / (1 + xp.exp(-first)) * second, x),)
+
+
+def _swi_glu_grad(
+    xp: Library, case: Case, problem: Problem, y_grad: Any, x: Any
+) -> tuple[Any, ...]:
+    (first, second), given = _halves(xp.wide(x)), xp.wide(y_grad)
+    sigmoid = 1 / (1 + xp.exp(-first))
+    slope = sigmoid * (1 + first * (1 - sigmoid))
+    return (xp.like(xp.joined(given * second * slope, given * first * sigmoid), x),)
+
+
+def _rotary(xp: Library, case: Case, problem: Problem, x: Any, cos: Any, sin: Any) -> Any:
+    values = xp.wide(x)
+    first, second = _halves(values)
+    return (xp.like(values * xp.wide(cos) + xp.joined(-second, first) * xp.wide(sin), x),)
+
+
+def _rotary_grad(xp: Library, case: Case, problem: Problem, dy: Any, cos: Any, sin: Any) -> Any:
+    given = xp.wide(dy)
+    first, second = _halves(given * xp.wide(sin))
+    return (xp.like(given * xp.wide(cos) + xp.joined(second, -first), dy),)
+
+
+def _adam_w(
+    xp: Library, case: Case, problem: Problem, var: Any, m: Any, v: Any, grad: Any, step: Any
+) -> tuple[Any, ...]:
+    """One step with the defaults of ApplyAdamWV2."""
+    given, count = xp.wide(grad), float(problem.inputs["step"][0]) + 1
+    mean = BETA1 * xp.wide(m) + (1 - BETA1) * given
+    square = BETA2 * xp.wide(v) + (1 - BETA2) * given * given
+    root = (square / (1 - BETA2**count)) ** 0.5 + EPS
+    kept = xp.wide(var) * (1 - RATE * DECAY)
+    updated = kept - RATE / (1 - BETA1**count) * mean / root
+    return xp.like(updated, var), xp.like(mean, m), xp.like(square, v)
+
+
 def _conv_tbc(
     xp: Library, case: Case, problem: Problem, grad: Any, x: Any, weight: Any, bias: Any
 ) -> tuple[Any, ...]:
     return tuple(xp.convolution_gradients(grad, x, weight, bias, problem.inputs["pad"]))
 
 
+RATE, BETA1, BETA2, DECAY, EPS = 1e-3, 0.9, 0.999, 1e-2, 1e-8
+"""Defaults of ApplyAdamWV2."""
 _FORMULAS: dict[str, tuple[tuple[str, ...], Callable[..., tuple[Any, ...]]]] = {
     "embedding": (("grad", "indices"), _embedding),
     "rms_norm": (("dy", "x", "rstd", "gamma"), _rms_norm),
@@ -233,5 +285,10 @@ _FORMULAS: dict[str, tuple[tuple[str, ...], Callable[..., tuple[Any, ...]]]] = {
         ("permuted_tokens", "unpermuted_tokens_grad", "sorted_indices", "probs"),
         _unpermute_grad,
     ),
+    "swi_glu": (("x",), _swi_glu),
+    "swi_glu_grad": (("y_grad", "x"), _swi_glu_grad),
+    "rotary": (("x", "cos", "sin"), _rotary),
+    "rotary_grad": (("dy", "cos", "sin"), _rotary_grad),
+    "adam_w": (("var", "m", "v", "grad", "step"), _adam_w),
     "conv_tbc": (("grad_output", "input", "weight", "bias"), _conv_tbc),
 }

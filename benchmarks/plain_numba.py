@@ -65,6 +65,11 @@ _AXES: tuple[tuple[str, dict[str, int | bool | str]], ...] = (
     ("moe_token_unpermute", {"tokens": 4096, "num_topk": 1, "hidden": 512, "has_probs": False}),
     ("moe_token_unpermute_grad", {"tokens": 512, "num_topk": 4, "hidden": 2048}),
     ("moe_token_unpermute_grad", {"tokens": 512, "num_topk": 4, "hidden": 1000}),
+    ("swi_glu", {"row": 512, "col": 3072}),
+    ("swi_glu_grad", {"row": 512, "col": 3072}),
+    ("apply_adam_w_v2", {"elements": 1 << 20}),
+    ("rotary_position_embedding", {"x0": 512}),
+    ("rotary_position_embedding_grad", {"x0": 512}),
 )
 CALLS = [Call(name, product, axes) for product in (A2, ASCEND_950) for name, axes in _AXES] + [
     Call("conv_tbc_backward", A2, {"T": 128, "B": 4, "Cin": 64, "Cout": 64, "K": 3, "pad": 1})

@@ -21,6 +21,11 @@ SMALL = (
     Case("moe_permute", (64, 4, 64), "fp32"),
     Case("unpermute", (64, 4, 64), "fp32"),
     Case("unpermute_grad", (64, 4, 64), "fp32"),
+    Case("swi_glu", (32, 256), "fp32"),
+    Case("swi_glu_grad", (32, 256), "fp32"),
+    Case("rotary", (1, 16, 4, 64), "fp32"),
+    Case("rotary_grad", (1, 16, 4, 64), "fp32"),
+    Case("adam_w", (64, 64), "fp32"),
     Case("conv_tbc", (16, 2, 8, 8, 3), "fp32"),
 )
 OURS = {

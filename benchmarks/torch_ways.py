@@ -5,6 +5,7 @@ them. Only conv1d returns its axes in another order.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -146,6 +147,55 @@ def _unpermute_grad(case: Case, problem: Problem) -> Ways:
     }
 
 
+def _swi_glu(case: Case, problem: Problem) -> Ways:
+    first, second = tensor(problem.inputs["x"]).chunk(2, -1)
+    return {"silu(a)*b": lambda: (torch.nn.functional.silu(first) * second,)}
+
+
+def _swi_glu_grad(case: Case, problem: Problem) -> Ways:
+    """PyTorch's own forward pass runs here, before anything is timed."""
+    x, y_grad = tensor(problem.inputs["x"]).requires_grad_(), tensor(problem.inputs["y_grad"])
+    first, second = x.chunk(2, -1)
+    forward = torch.nn.functional.silu(first) * second
+    return {
+        "silu(a)*b backward": lambda: torch.autograd.grad(forward, x, y_grad, retain_graph=True)
+    }
+
+
+def _rotated_half(values: Any, sign: int) -> Any:
+    """Return the halves of the last axis in turn, of which the first has the sign."""
+    first, second = values.chunk(2, -1)
+    return torch.cat((-second, first) if sign < 0 else (second, -first), -1)
+
+
+def _rotary(case: Case, problem: Problem) -> Ways:
+    x, cos, sin = (tensor(problem.inputs[name]) for name in ("x", "cos", "sin"))
+    return {"x*cos + rotate_half(x)*sin": lambda: (x * cos + _rotated_half(x, -1) * sin,)}
+
+
+def _rotary_grad(case: Case, problem: Problem) -> Ways:
+    dy, cos, sin = (tensor(problem.inputs[name]) for name in ("dy", "cos", "sin"))
+    return {"the formula's gradient": lambda: (dy * cos + _rotated_half(dy * sin, 1),)}
+
+
+def _adam_w(case: Case, problem: Problem) -> Ways:
+    found = {}
+    # In fp16 eps is 0, and the foreach form divides by 0.
+    for way in ("fused",) if case.dtype == "fp16" else ("fused", "foreach"):
+        var, m, v = (tensor(problem.inputs[name]).clone() for name in ("var", "m", "v"))
+        var.grad = tensor(problem.inputs["grad"])
+        optimizer = torch.optim.AdamW([var], **{way: True})
+        step = torch.tensor(float(problem.inputs["step"][0]))
+        optimizer.state[var].update(step=step, exp_avg=m, exp_avg_sq=v)
+        found[f"AdamW({way}=True)"] = partial(_step, optimizer, (var, m, v))
+    return found
+
+
+def _step(optimizer: Any, updated: tuple[Any, ...]) -> tuple[Any, ...]:
+    optimizer.step()
+    return updated
+
+
 def _conv_tbc(case: Case, problem: Problem) -> Ways:
     grad, x, weight, bias = (
         tensor(problem.inputs[name]) for name in ("grad_output", "input", "weight", "bias")
@@ -170,5 +220,10 @@ _WAYS = {
     "moe_permute": _moe_permute,
     "unpermute": _unpermute,
     "unpermute_grad": _unpermute_grad,
+    "swi_glu": _swi_glu,
+    "swi_glu_grad": _swi_glu_grad,
+    "rotary": _rotary,
+    "rotary_grad": _rotary_grad,
+    "adam_w": _adam_w,
     "conv_tbc": _conv_tbc,
 }

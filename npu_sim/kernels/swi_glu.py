@@ -23,88 +23,125 @@ from npu_sim.numbers.scalars import widen
 
 PIECE_COLUMNS = 2048
 """Columns of a piece; it stays in the L1 cache between computing and rounding."""
-MINUS_64 = {np.int16: 0xD400, np.uint16: 0xC280}
+MINUS_64 = {np.int16: 0xD400, np.uint16: 0xC280, np.float32: 0xC2800000}
 """Bit pattern of -64 by storage type; only numbers with larger ones are below `Limits.low`."""
 ROOT_DISTANCE = np.float32(1e-3)
 SMALLEST_NORMAL = np.float32(2.0**-126)
 _ZERO, _ONE, _INFINITY = np.float32(0), np.float32(1), np.float32(np.inf)
 Floats = NDArray[np.float32]
 Counts = NDArray[np.int64]
-"""Of every chunk the number of low values, of gates, and of values near the root."""
+"""Of every chunk the number of low values, of infinite ones, and of those near the root."""
 
 
-class Limits(NamedTuple):
-    """Values of a that are counted; nan counts none."""
+class Call(NamedTuple):
+    """What both kernels read: x as (rows, 2 * columns), its bits and those of -64.
 
-    low: np.float32
-    """Finite values below it."""
-    gate: np.float32
-    """An infinite value besides -inf."""
-    root: np.float32
-    """Values within `ROOT_DISTANCE` of it."""
-
-
-class Halves(NamedTuple):
-    """Tensors of a call as (rows, columns); ``x`` and ``x_grad`` have two columns for each."""
+    Quotients below ``least`` are lost; ``streams`` asks for non-temporal stores.
+    """
 
     x: NDArray[Any]
-    y_grad: NDArray[Any]
-    x_grad: NDArray[Any]
+    patterns: NDArray[Any]
+    lowest: int
+    least: np.float32
+    streams: bool
+
+
+class Piece(NamedTuple):
+    """Columns of one row: storage of both halves and of y_grad, bits of a, and fp32 results.
+
+    SwiGlu has no y_grad and one result; the quotients of 16-bit numbers pass through ``out_b``.
+    """
+
+    a: NDArray[Any]
+    b: NDArray[Any]
+    grad: NDArray[Any]
+    patterns: NDArray[Any]
+    out_a: Floats
+    out_b: Floats
 
 
 @device_function
-def _divided(numerator: np.float32, d: np.float32, is_950: bool) -> np.float32:
-    """Return a quotient; on Ascend 950 a subnormal one becomes a zero of its sign."""
+def _divided(numerator: np.float32, d: np.float32, least: np.float32) -> np.float32:
+    """Return a quotient; smaller ones than ``least`` become a zero of their sign."""
     quotient = numerator / d
-    return quotient * _ZERO if is_950 and abs(quotient) < SMALLEST_NORMAL else quotient
-
-
-@device_function
-def _forward_of_fp32(a, b, is_950: bool, out: Floats) -> None:
-    for column in range(a.size):
-        s = _divided(_ONE, exp_plus_one(-a[column]), is_950)
-        out[column] = (s * a[column]) * b[column]
-
-
-@device_function
-def _forward_of_16_bits(patterns, table: Floats, b, out: Floats) -> None:
-    for column in range(b.size):
-        out[column] = table[patterns[column]] * widen(b[column])
+    return quotient * _ZERO if abs(quotient) < least else quotient
 
 
 @kernel
-def _fill(chunk: int, numbers, is_950: bool, table: Floats) -> None:
-    """Compute silu of all 16-bit numbers."""
+def _fill(chunk: int, numbers, is_silu: bool, least: np.float32, table: Floats) -> None:
+    """Compute silu or sigmoid of all 16-bit numbers."""
     for pattern in range(numbers.size):
         wide = widen(numbers[pattern])
-        table[pattern] = _divided(wide, exp_plus_one(-wide), is_950)
+        numerator = wide if is_silu else _ONE
+        table[pattern] = _divided(numerator, exp_plus_one(-wide), least)
 
 
 @cache
-def silu_table(storage: type[np.generic], is_950: bool) -> Floats:
-    """Return fp32(a / d) of every 16-bit number a, by its bit pattern (256 KiB).
+def table_of(storage: type[np.generic], is_silu: bool, least: np.float32) -> Floats:
+    """Return fp32(a / d), or fp32(1 / d), of every 16-bit number a, by its bit pattern (256 KiB).
 
     It is computed once per process: the quotient depends on a alone, and an exp in fp64 for each
     of the 2^16 numbers takes less time than for the elements of any large tensor.
     """
     table = np.empty(1 << 16, np.float32)
-    _fill.over(1, np.arange(1 << 16).astype(np.uint16).view(storage), is_950, table)
+    _fill.over(1, np.arange(1 << 16).astype(np.uint16).view(storage), is_silu, least, table)
     return table
 
 
 @device_function
-def _gradient_of(a, b, grad, is_950: bool, out_a: Floats, out_b: Floats) -> None:
-    for column in range(a.size):
-        wide, factor, g = widen(a[column]), widen(b[column]), widen(grad[column])
-        s = _divided(_ONE, exp_plus_one(-wide), is_950)
-        if is_950:
-            gs = g * s
-            out_b[column] = gs * wide
-            out_a[column] = (((_ONE - s) * wide + _ONE) * gs) * factor
-        else:
-            t = (s * (_ONE - s)) * wide + s
-            out_b[column] = (s * wide) * g
-            out_a[column] = (t * factor) * g if a.itemsize == 4 else (t * g) * factor
+def _forward_at(column: int, s: np.float32, piece: Piece) -> None:
+    product = s * piece.a[column] if piece.a.itemsize == 4 else s
+    piece.out_b[column] = product * widen(piece.b[column])
+
+
+@device_function
+def _gradient_at(column: int, s: np.float32, piece: Piece) -> None:
+    a, b, grad = widen(piece.a[column]), widen(piece.b[column]), widen(piece.grad[column])
+    t = (s * (_ONE - s)) * a + s
+    piece.out_a[column] = (t * b) * grad if piece.a.itemsize == 4 else (t * grad) * b
+    piece.out_b[column] = (s * a) * grad
+
+
+@device_function
+def _gradient_at_on_950(column: int, s: np.float32, piece: Piece) -> None:
+    a, b, grad = widen(piece.a[column]), widen(piece.b[column]), widen(piece.grad[column])
+    product = grad * s
+    piece.out_a[column] = (((_ONE - s) * a + _ONE) * product) * b
+    piece.out_b[column] = product * a
+
+
+@device_function
+def _quotient(a: np.float32, least: np.float32) -> np.float32:
+    return _divided(_ONE, exp_plus_one(-a), least)
+
+
+@device_function
+def _compute(piece: Piece, table: Floats, least: np.float32, element_at: Any) -> Any:
+    """Compute the elements of a piece by ``element_at``; return the highest bit pattern of a.
+
+    Quotients of fp32 numbers are computed two at a time, as one alone waits for its exp; those of
+    16-bit numbers are read from the table.
+    """
+    a, patterns, size = piece.a, piece.patterns, piece.a.size
+    highest = patterns[0]
+    if a.itemsize == 4:
+        half = size // 2
+        for column in range(half):
+            other = column + half
+            highest = max(highest, max(patterns[column], patterns[other]))
+            element_at(column, _quotient(a[column], least), piece)
+            element_at(other, _quotient(a[other], least), piece)
+        if size % 2:
+            highest = max(highest, patterns[size - 1])
+            element_at(size - 1, _quotient(a[size - 1], least), piece)
+        return highest
+    for column in range(size):
+        highest = max(highest, patterns[column])
+    for column in range(size):
+        piece.out_b[column] = table[patterns[column]]
+    for column in range(size):
+        element_at(column, piece.out_b[column], piece)
+    return highest
 
 
 @device_function
@@ -124,119 +161,113 @@ def _pieces_of(chunk: int, chunks: int, out) -> tuple[int, int]:
 
 
 @device_function
-def _may_overflow(patterns, lowest: int) -> bool:
-    """Return whether a 16-bit number is beyond a negative one, by their bit patterns."""
-    highest = np.uint16(0)
-    for column in range(patterns.size):
-        highest = max(highest, patterns[column])
-    return highest >= lowest
+def _count_lowest(a, low: np.float32, counts: Counts) -> None:
+    """Count finite values below ``low``, and -inf."""
+    for column in range(a.size):
+        value = widen(a[column])
+        counts[0] += -_INFINITY < value < low
+        counts[1] += value == -_INFINITY
 
 
 @device_function
-def _count(a, limits: Limits, counts: Counts) -> None:
-    """Add the numbers of the values in ``a`` that `Limits` names."""
-    low, gates, near = 0, 0, 0
+def _count_others(a, root: np.float32, counts: Counts) -> None:
+    """Count +inf, and values within `ROOT_DISTANCE` of ``root``, in integers as wide as fp32."""
+    gates, near = np.int32(0), np.int32(0)
     for column in range(a.size):
         value = widen(a[column])
-        low += (value < limits.low) & (value > -_INFINITY)
-        gates += (value == -_INFINITY) | (value == limits.gate)
-        near += abs(value - limits.root) < ROOT_DISTANCE
-    counts[0] += low
+        gates = np.int32(gates + (value == _INFINITY))
+        near = np.int32(near + (abs(value - root) < ROOT_DISTANCE))
     counts[1] += gates
     counts[2] += near
 
 
 @kernel
 def _forward(
-    chunk: int,
-    x,
-    patterns,
-    lowest: int,
-    table: Floats,
-    is_950: bool,
-    streams: bool,
-    limits: Limits,
-    scratch: Floats,
-    counts: Counts,
-    out,
+    chunk: int, call: Call, table: Floats, low: np.float32, scratch: Floats, counts: Counts, out
 ) -> None:
-    """Compute a chunk of the pieces of all rows.
-
-    Of 16-bit numbers, ``patterns`` are those of x, and ``lowest`` is the one of -64.
-    """
-    columns = out.shape[1]
+    """Compute a chunk of the pieces of all rows."""
+    x, columns = call.x, out.shape[1]
     first, stop = _pieces_of(chunk, len(scratch), out)
     for number in range(first, stop):
         row, begin, end = _piece(number, columns)
         a, b = x[row, begin:end], x[row, columns + begin : columns + end]
         values = scratch[chunk, : end - begin]
-        if x.itemsize == 4:
-            _count(a, limits, counts[chunk])
-            _forward_of_fp32(a, b, is_950, values)
-        else:
-            bits = patterns[row, begin:end]
-            if _may_overflow(bits, lowest):
-                _count(a, limits, counts[chunk])
-            _forward_of_16_bits(bits, table, b, values)
-        store_rounded(values, out[row, begin:end], streams)
+        piece = Piece(a, b, b, call.patterns[row, begin:end], values, values)
+        if _compute(piece, table, call.least, _forward_at) >= call.lowest:
+            _count_lowest(a, low, counts[chunk])
+        store_rounded(values, out[row, begin:end], call.streams)
     end_streams()
 
 
 @kernel
 def _gradient(
     chunk: int,
-    halves: Halves,
+    call: Call,
+    y_grad,
+    table: Floats,
     is_950: bool,
-    streams: bool,
-    limits: Limits,
+    low: np.float32,
+    root: np.float32,
     scratch: Floats,
     counts: Counts,
+    x_grad,
 ) -> None:
     """Compute a chunk of the pieces of all rows."""
-    x, y_grad, x_grad = halves
-    columns = y_grad.shape[1]
+    x, columns = call.x, y_grad.shape[1]
     first, stop = _pieces_of(chunk, len(scratch), y_grad)
     for number in range(first, stop):
         row, begin, end = _piece(number, columns)
         a, b = x[row, begin:end], x[row, columns + begin : columns + end]
-        grad = y_grad[row, begin:end]
-        _count(a, limits, counts[chunk])
+        grad, bits = y_grad[row, begin:end], call.patterns[row, begin:end]
         out_a, out_b = scratch[chunk, 0, : end - begin], scratch[chunk, 1, : end - begin]
+        piece = Piece(a, b, grad, bits, out_a, out_b)
         if is_950:
-            _gradient_of(a, b, grad, True, out_a, out_b)  # compiled without the other branch
+            highest = _compute(piece, table, call.least, _gradient_at_on_950)
         else:
-            _gradient_of(a, b, grad, False, out_a, out_b)
-        store_rounded(out_a, x_grad[row, begin:end], streams)
-        store_rounded(out_b, x_grad[row, columns + begin : columns + end], streams)
+            highest = _compute(piece, table, call.least, _gradient_at)
+        if highest >= call.lowest:
+            _count_lowest(a, low, counts[chunk])
+        _count_others(a, root, counts[chunk])
+        store_rounded(out_a, x_grad[row, begin:end], call.streams)
+        store_rounded(out_b, x_grad[row, columns + begin : columns + end], call.streams)
     end_streams()
 
 
-def swi_glu(x: NDArray[Any], is_950: bool, limits: Limits, out: NDArray[Any]) -> list[int]:
+def _prepared(x: NDArray[Any], is_silu: bool, is_950: bool, streams: bool) -> tuple[Call, Floats]:
+    storage, least = x.dtype.type, SMALLEST_NORMAL if is_950 else _ZERO
+    table = table_of(storage, is_silu, least) if x.itemsize == 2 else np.empty(0, np.float32)
+    return Call(x, x.view(f"u{x.itemsize}"), MINUS_64[storage], least, streams), table
+
+
+def swi_glu(x: NDArray[Any], is_950: bool, low: np.float32, out: NDArray[Any]) -> list[int]:
     """Compute out (rows, columns) from x (rows, 2 * columns), storage arrays of one dtype.
 
-    Returns the numbers of the values of a that ``limits`` names, in its order.
+    Returns the numbers of the values of a that are finite and below ``low``, and that are -inf.
     """
     threads = threads_for(x.nbytes + out.nbytes)
     scratch = thread_scratch(threads, PIECE_COLUMNS)
-    counts, streams = np.zeros((threads, 3), np.int64), out.nbytes > STREAM_BYTES
-    is_fp32, storage = x.dtype == np.float32, x.dtype.type
-    patterns = np.empty((0, 0), np.uint16) if is_fp32 else x.view(np.uint16)
-    table = np.empty(0, np.float32) if is_fp32 else silu_table(storage, is_950)
-    lowest, options = MINUS_64.get(storage, 0), (is_950, streams, limits)
-    _forward.over(threads, x, patterns, lowest, table, *options, scratch, counts, out)
+    counts = np.zeros((threads, 2), np.int64)
+    call, table = _prepared(x, True, is_950, out.nbytes > STREAM_BYTES)
+    _forward.over(threads, call, table, low, scratch, counts, out)
     return [int(count) for count in counts.sum(axis=0)]
 
 
 def swi_glu_grad(
-    x: NDArray[Any], y_grad: NDArray[Any], is_950: bool, limits: Limits, x_grad: NDArray[Any]
+    x: NDArray[Any],
+    y_grad: NDArray[Any],
+    is_950: bool,
+    low: np.float32,
+    root: np.float32,
+    x_grad: NDArray[Any],
 ) -> list[int]:
     """Compute x_grad, of the shape of x (rows, 2 * columns), from y_grad (rows, columns).
 
-    Returns counts as `swi_glu` does.
+    Returns the numbers of the values of a that are finite and below ``low``, infinite, and within
+    `ROOT_DISTANCE` of ``root``; nan counts none.
     """
     threads = threads_for(x.nbytes + y_grad.nbytes + x_grad.nbytes)
     scratch = thread_scratch(threads, 2, PIECE_COLUMNS)
-    counts, streams = np.zeros((threads, 3), np.int64), x_grad.nbytes > STREAM_BYTES
-    halves = Halves(x, y_grad, x_grad)
-    _gradient.over(threads, halves, is_950, streams, limits, scratch, counts)
+    counts = np.zeros((threads, 3), np.int64)
+    call, table = _prepared(x, False, is_950, x_grad.nbytes > STREAM_BYTES)
+    _gradient.over(threads, call, y_grad, table, is_950, low, root, scratch, counts, x_grad)
     return [int(count) for count in counts.sum(axis=0)]

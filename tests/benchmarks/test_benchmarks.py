@@ -37,6 +37,11 @@ SHAPES = {
     "moe_permute": (16, 3, 40),
     "unpermute": (16, 3, 40),
     "unpermute_grad": (16, 3, 40),
+    "swi_glu": (10, 48),
+    "swi_glu_grad": (10, 48),
+    "rotary": (2, 9, 3, 32),
+    "rotary_grad": (2, 9, 3, 32),
+    "adam_w": (6, 50),
     "conv_tbc": (9, 4, 16, 24, 3),
 }
 TOLERANCE = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 1e-1}

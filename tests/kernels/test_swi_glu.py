@@ -13,7 +13,7 @@ from tests.reference import swi_glu as reference
 
 F = np.float32
 BF16 = np.dtype(ml_dtypes.bfloat16)
-NONE = kernels.Limits(F(np.nan), F(np.nan), F(np.nan))
+NONE = F(np.nan)
 FILES = sorted(path.stem for path in (DATA / "kernels").glob("swi_glu*.npz"))
 SHAPES = [(1, 1), (3, 7), (5, 64), (2, 2047), (3, 2048), (2, 2049), (1, 6001)]
 SPECIAL = F([np.nan, np.inf, -np.inf, 0, -0.0, 88.73, -88.73, -87.4, -86, 1e-40, -1e-40, 200, -200])
@@ -75,7 +75,7 @@ def test_gradient_like_the_reference(dtype, is_950):
         x, grad = draw(rows, 2 * columns, dtype), draw(rows, columns, dtype, 1)
         out = np.empty_like(x)
         stored = map(storage_view, (x, grad))
-        kernels.swi_glu_grad(*stored, is_950, NONE, storage_view(out))
+        kernels.swi_glu_grad(*stored, is_950, NONE, NONE, storage_view(out))
         a, b = x[:, :columns].astype(F), x[:, columns:].astype(F)
         halves = reference.gradient(a, b, grad.astype(F), is_fp32=dtype is F, flushes=is_950)
         with np.errstate(over="ignore"):
@@ -98,10 +98,9 @@ def test_counts_name_values_of_the_first_half_only():
     x[0, :4] = [-90, -88, -np.inf, np.inf]
     x[1, :4] = [-1.2784, np.nan, -200, -1.28]
     x[:, 4:] = -np.inf
-    limits = kernels.Limits(F(-88.72283), F(np.inf), F(-1.2784645))
-    out = np.empty((3, 4), F)
-    assert kernels.swi_glu(x, False, limits, out) == [2, 2, 1]
-    assert kernels.swi_glu_grad(x, out, False, limits, np.empty_like(x)) == [2, 2, 1]
+    low, root, out = F(-88.72283), F(-1.2784645), np.empty((3, 4), F)
+    assert kernels.swi_glu(x, False, low, out) == [2, 1]
+    assert kernels.swi_glu_grad(x, out, False, low, root, np.empty_like(x)) == [2, 2, 1]
 
 
 @pytest.mark.long

@@ -317,15 +317,16 @@ def exp_plus_one(x: np.float32) -> np.float32:
     shifted = multiply_add(wide, _LOG2_E_FP64, _FP64_POWER)
     k = shifted - _FP64_POWER
     r = multiply_add(k, _MINUS_LN2_LOW_FP64, multiply_add(k, _MINUS_LN2_HIGH_FP64, wide))
-    tail = multiply_add(2.7613810696022455e-07, r, 2.762512018118723e-06)
-    tail = multiply_add(tail, r, 2.4801536381780756e-05)
-    tail = multiply_add(tail, r, 0.0001984120872424167)
-    tail = multiply_add(tail, r, 0.0013888888905885)
-    tail = multiply_add(tail, r, 0.00833333335373355)
-    tail = multiply_add(tail, r, 0.04166666666665135)
-    tail = multiply_add(tail, r, 0.16666666666648283)
-    tail = multiply_add(tail, r, 0.5)
-    power = multiply_add(r * r, tail, 1.0 + r) * power_of_two(shifted)
+    square = r * r
+    even = multiply_add(2.7613810696022455e-07, square, 2.4801536381780756e-05)
+    odd = multiply_add(2.762512018118723e-06, square, 0.0001984120872424167)
+    even = multiply_add(even, square, 0.0013888888905885)
+    odd = multiply_add(odd, square, 0.00833333335373355)
+    even = multiply_add(even, square, 0.04166666666665135)
+    odd = multiply_add(odd, square, 0.16666666666648283)
+    even = multiply_add(even, square, 0.5)
+    tail = multiply_add(odd, r, even)
+    power = multiply_add(square, tail, 1.0 + r) * power_of_two(shifted)
     return np.float32(power) + ONE
 
 

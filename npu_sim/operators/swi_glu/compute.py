@@ -14,19 +14,17 @@ from npu_sim.numbers.values import normal
 OVERFLOWS_BELOW = (np.float32(-88.72283), np.float32(-87.33654))
 """Below this, exp(-a) is inf in fp32 (page, "Special values"); on Ascend 950, 1 / (1 + exp(-a)) is
 lost as a subnormal number (page ``swi_glu_950``, "Kernel")."""
-NONE = np.float32(np.nan)
-"""A limit that no value meets."""
 
 
 def compute(run: Run, *, is_950: bool = False) -> None:
     """Compute out in the order of operations of a product."""
     with run.watch.stage("load"):
-        from npu_sim.kernels.swi_glu import Limits, swi_glu
+        from npu_sim.kernels.swi_glu import swi_glu
     rows, columns = run.case.row.row, run.case.row.col
     with run.watch.stage("compute"):
         x = run.stored("x").reshape(rows, 2 * columns)
-        limits = Limits(OVERFLOWS_BELOW[is_950], NONE, NONE)
-        counts = swi_glu(x, is_950, limits, run.written("y").reshape(rows, columns))
+        out = run.written("y").reshape(rows, columns)
+        counts = swi_glu(x, is_950, OVERFLOWS_BELOW[is_950], out)
     run.caveats = data_caveats(run, counts)
 
 
@@ -36,7 +34,7 @@ def data_caveats(run: Run, counts: list[int]) -> tuple[Caveat, ...]:
     return (*unsupported, *_found(*counts))
 
 
-def _found(low: int, infinite: int, near: int) -> Iterator[Caveat]:
+def _found(low: int, infinite: int, near: int = 0) -> Iterator[Caveat]:
     """Yield the warnings on so many elements."""
     if low:
         yield caveat(

@@ -10,13 +10,7 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Run
 from npu_sim.numbers.values import normal
-from npu_sim.operators.swi_glu.compute import (
-    NONE,
-    OVERFLOWS_BELOW,
-    data_caveats,
-    halves_of,
-    sigmoid,
-)
+from npu_sim.operators.swi_glu.compute import OVERFLOWS_BELOW, data_caveats, halves_of, sigmoid
 
 ROOT = np.float32(-1.2784645)
 """Where the derivative of silu is 0 (page, "Kernel")."""
@@ -25,14 +19,13 @@ ROOT = np.float32(-1.2784645)
 def compute(run: Run, *, is_950: bool = False) -> None:
     """Compute out in the order of operations of a product."""
     with run.watch.stage("load"):
-        from npu_sim.kernels.swi_glu import Limits, swi_glu_grad
+        from npu_sim.kernels.swi_glu import swi_glu_grad
     rows, columns = run.case.row.row, run.case.row.col
     with run.watch.stage("compute"):
         whole, half = (rows, 2 * columns), (rows, columns)
         x, y_grad = run.stored("x").reshape(whole), run.stored("y_grad").reshape(half)
-        root = ROOT if x.dtype == np.float32 else NONE
-        limits = Limits(OVERFLOWS_BELOW[is_950], np.float32(np.inf), root)
-        counts = swi_glu_grad(x, y_grad, is_950, limits, run.written("x_grad").reshape(whole))
+        counted = OVERFLOWS_BELOW[is_950], ROOT if x.dtype == np.float32 else np.float32(np.nan)
+        counts = swi_glu_grad(x, y_grad, is_950, *counted, run.written("x_grad").reshape(whole))
     run.caveats = data_caveats(run, counts)
 
 
