@@ -17,6 +17,7 @@ import argparse
 import copy
 import faulthandler
 import gzip
+import importlib
 import json
 import multiprocessing
 import os
@@ -423,6 +424,7 @@ def work(
 
 def campaign(options: argparse.Namespace) -> Counter[str]:
     """Run configurations in processes, print failures as they happen, and return the outcomes."""
+    importlib.import_module("transformers")  # missing: fails here, not in worker after worker
     end, count = time.monotonic() + 60 * options.minutes, options.processes
     context = multiprocessing.get_context("spawn")
     outcomes: Counter[str] = Counter()

@@ -108,8 +108,10 @@ def _rotate(
     for piece in range(pieces * chunk // chunks, pieces * (chunk + 1) // chunks):
         begin = piece * most
         end = min(begin + most, rows)
+        first, second, third = _row(axes, begin)
         for number in range(begin, end):
-            first, second, third = _row(axes, number)
+            if third == axes[2]:
+                first, second, third = _row(axes, number)
             i, j, k = min(first, cos.shape[0] - 1), min(second, cos.shape[1] - 1), third
             k = min(k, cos.shape[2] - 1)
             own_x, own_cos, own_sin = x[first, second, third], cos[i, j, k], sin[i, j, k]
@@ -124,6 +126,7 @@ def _rotate(
                 _rotate_pairs(own_x, own_cos, own_sin, values)
             else:
                 _rotate_half(own_x, own_cos, own_sin, values)
+            third += 1
         size = (end - begin) * columns
         store_rounded(scratch[chunk, :size], y[begin * columns : begin * columns + size], streams)
     end_streams()
