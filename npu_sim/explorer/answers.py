@@ -245,9 +245,9 @@ def _nearest(call: Call) -> list[NearestCall]:
 def _other_products(call: Call, products: Mapping[str, Profile]) -> Iterator[dict[str, str]]:
     """Yield the products on which the call runs."""
     for name, profile in products.items():
-        device = profile.with_release(call.target.profile.release)
+        options = {**call.options, "product": profile.with_release(call.target.profile.release)}
         with suppress(NpuSimError):
-            path = plan(call.operator, **{**call.options, "product": device}).path
+            path = plan(call.operator, **options).path
             yield {"key": "product", "value": name, "path": translated(path)}
 
 

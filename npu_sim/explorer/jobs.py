@@ -168,8 +168,8 @@ def run_answer(task: Task, report: Report) -> dict[str, Any]:
     require_runnable(arguments)
     from npu_sim.operators.shared.generate import generate  # imports kernels
 
-    progress = Progress("generating data", drawn_elements(declared, arguments), report)
-    data = generate(call.operator, arguments, CountingGenerator(np.random.PCG64(0), progress))
+    counter = StageCounter("generating data", drawn_elements(declared, arguments), report)
+    data = generate(call.operator, arguments, CountingGenerator(np.random.PCG64(0), counter))
     report("computing", None)
     return result_answer(run(call.operator, **{**call.options, **data}))
 
@@ -206,7 +206,7 @@ def drawn_elements(operator: Operator, arguments: Mapping[str, Any]) -> int:
     return sum(spec.numel for spec in drawn)
 
 
-class Progress:
+class StageCounter:
     """Thread-safe counter of the completed work of a stage; reports its fraction."""
 
     def __init__(self, stage: str, total: int, report: Report) -> None:
@@ -227,20 +227,20 @@ class Progress:
 class CountingGenerator(np.random.Generator):
     """Random generator that counts the normal numbers it draws."""
 
-    def __init__(self, bits: np.random.BitGenerator, progress: Progress) -> None:
+    def __init__(self, bits: np.random.BitGenerator, counter: StageCounter) -> None:
         super().__init__(bits)
-        self._progress = progress
+        self._counter = counter
 
     def standard_normal(self, *arguments: Any, **options: Any) -> Any:
         """Draw numbers and count them."""
         drawn = super().standard_normal(*arguments, **options)
-        self._progress.add(np.size(drawn))
+        self._counter.add(np.size(drawn))
         return drawn
 
     def spawn(self, n_children: int) -> list[np.random.Generator]:
-        """Return generators that count into the same progress."""
+        """Return generators that count with the same counter."""
         return [
-            CountingGenerator(bits, self._progress) for bits in self.bit_generator.spawn(n_children)
+            CountingGenerator(bits, self._counter) for bits in self.bit_generator.spawn(n_children)
         ]
 
 
@@ -273,16 +273,16 @@ def calls_answer(task: Task, report: Report) -> dict[str, Any]:
     assert task.file is not None
     targets = list(dict.fromkeys(map(target, panes(task.state))))
     with task.file.open("rb") as file:
-        lines = _counted(file, Progress("checking calls", task.file.stat().st_size, report))
+        lines = _counted(file, StageCounter("checking calls", task.file.stat().st_size, report))
         matrix = check_file(lines, targets, directory=task.file.parent)
     return document_answer(
         preflight_report(matrix, task.file.name, f"npu-sim preflight {shlex.quote(task.file.name)}")
     )
 
 
-def _counted(file: IO[bytes], progress: Progress) -> Iterator[bytes]:
+def _counted(file: IO[bytes], counter: StageCounter) -> Iterator[bytes]:
     for line in lines_of(file):
-        progress.add(len(line))
+        counter.add(len(line))
         yield line
 
 

@@ -263,13 +263,13 @@ def _devices(question: _Question) -> Iterator[tuple[str, StudyCall]]:
 def _on_product(call: StudyCall, product: str) -> dict[str, StudyCall]:
     """Return the call on every SoC of another product; none if it does not have the operator."""
     found = {}
-    for device in all_socs(product):
+    for profile in all_socs(product):
         try:
-            operator = load_operator(call.operator.name).on(device)
+            operator = load_operator(call.operator.name).on(profile)
         except NO_PLAN:
             continue
-        profile = device.with_release(call.profile.release)
-        found[device.soc] = replace(call, operator=operator, profile=profile)
+        profile = profile.with_release(call.profile.release)
+        found[profile.soc] = replace(call, operator=operator, profile=profile)
     return found
 
 

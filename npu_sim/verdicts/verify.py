@@ -198,17 +198,17 @@ def _second_results(against: Any, measured: Mapping[str, NDArray[Any]]) -> dict[
 def _profiles(
     product: str | Path | Profile | None, soc: str | None, release: str | None
 ) -> list[Profile]:
-    """Return the devices to try, the default one first; a loaded profile is one device."""
+    """Return the profiles to try, the default one first; a loaded profile is the only one."""
     first = load_profile(product, soc, release)
     if isinstance(product, Profile):
         return [first]
-    devices = [first]
+    profiles = [first]
     if soc is None:
         names = [product] if product is not None else [first.name, *shipped_products()]
-        devices += [device for name in names for device in all_socs(name)]
-    unique = {(device.name, device.soc): device for device in devices}.values()
+        profiles += [profile for name in names for profile in all_socs(name)]
+    unique = {(profile.name, profile.soc): profile for profile in profiles}.values()
     releases = [first.release, *(reversed(release_names()) if release is None else ())]
-    return [device.with_release(name) for device in unique for name in dict.fromkeys(releases)]
+    return [profile.with_release(name) for profile in unique for name in dict.fromkeys(releases)]
 
 
 def _groups(

@@ -1,10 +1,10 @@
-"""Progress of computations."""
+"""StageCounter of computations."""
 
 import numpy as np
 import pytest
 
 from npu_sim.explorer import jobs
-from npu_sim.explorer.jobs import CountingGenerator, Progress, drawn_elements
+from npu_sim.explorer.jobs import CountingGenerator, StageCounter, drawn_elements
 from npu_sim.explorer.state import catalog
 from npu_sim.framework.inference import arguments_of, call_with
 from npu_sim.operators.shared.generate import generate
@@ -25,7 +25,7 @@ def test_progress_of_generated_data_grows_to_completion(monkeypatch, name):
     }
     arguments = arguments_of(operator, call_with(operator, {**operator.defaults(), **small}))
     fractions = []
-    progress = Progress(
+    progress = StageCounter(
         "generating data",
         drawn_elements(operator, arguments),
         lambda stage, fraction: fractions.append(fraction),
