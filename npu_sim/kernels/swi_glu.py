@@ -24,7 +24,7 @@ from npu_sim.numbers.scalars import widen
 PIECE_COLUMNS = 2048
 """Columns of a piece; it stays in the L1 cache between computing and rounding."""
 MINUS_64 = {np.int16: 0xD400, np.uint16: 0xC280, np.float32: 0xC2800000}
-"""Bit pattern of -64 by storage type; only numbers with larger ones are below `Limits.low`."""
+"""Bit pattern of -64 by storage type; no number with a smaller one is below ``low``."""
 ROOT_DISTANCE = np.float32(1e-3)
 SMALLEST_NORMAL = np.float32(2.0**-126)
 _ZERO, _ONE, _INFINITY = np.float32(0), np.float32(1), np.float32(np.inf)

@@ -182,10 +182,12 @@ def test_an_output_reshaped_by_another_thread_is_written_completely_or_refused(o
     assert ended(OUT_CHANGES, operator, way) == "ended True\n"
 
 
+@pytest.mark.long
 def test_children_forked_while_threads_compute_end():
     assert ended(FORKS, seconds=90) == "ended\n"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 def test_children_forked_while_a_thread_compiles_can_compile():
     assert ended(FORKS_WHILE_COMPILING, seconds=90, NPU_SIM_CACHE_DIR="") == "ended\n"

@@ -234,6 +234,7 @@ for threads in every_number_of_threads:
 )
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not COMPILED, reason="nothing is compiled")
 def test_any_number_of_threads_gives_the_same_bits():
     digests = words_printed_by(PROGRAM, 200, 9000, 1, 2, 4, NUMBA_NUM_THREADS="4")

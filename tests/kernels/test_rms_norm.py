@@ -274,6 +274,7 @@ for threads in sys.argv[2:]:
 )
 
 
+@pytest.mark.long
 def test_the_number_of_threads_does_not_matter():
     digests = words_printed_by(SCRIPT, "large", 1, 2, 4, NUMBA_NUM_THREADS="4")
     assert len(digests) == 3

@@ -101,6 +101,7 @@ def test_a_gradient_that_outgrows_the_l2_takes_a_little_longer():
     assert 1 < timeline(after, b1).bound_us / timeline(before, b1).bound_us < 1.01
 
 
+@pytest.mark.long
 @needs_the_rows
 def test_no_bound_is_above_a_measured_row():
     answer = npu_sim.read_profile(MEASURED)
