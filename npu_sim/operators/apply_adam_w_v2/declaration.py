@@ -41,11 +41,6 @@ def check_dtypes(call: Inspection) -> None:
     CHECK_STEP_DTYPE(call)
 
 
-def norm_missing(call: Inspection) -> tuple[str, str]:
-    """Return message and hint for amsgrad without max_grad_norm."""
-    return Text("amsgrad needs max_grad_norm"), Text("give max_grad_norm, or amsgrad = False")
-
-
 def check_rank(call: Inspection) -> None:
     """Check the rank that the document allows; the product checks none (page, "Contract" 4)."""
     spec = call.specs["var"]
@@ -156,7 +151,15 @@ OPERATOR = Operator(
     checks=(
         checks.Given(),
         checks.Attributes("lr beta1 beta2 weight_decay eps amsgrad maximize"),
-        checks.Holds("amsgrad <= with_norm", "max_grad_norm", norm_missing, NULL_POINTER),
+        checks.Holds(
+            "amsgrad <= with_norm",
+            "max_grad_norm",
+            lambda _: (
+                Text("amsgrad needs max_grad_norm"),
+                Text("give max_grad_norm, or amsgrad = False"),
+            ),
+            NULL_POINTER,
+        ),
         checks.Supported(),
         check_dtypes,
         checks.Shapes("var m v max_grad_norm grad step", INVALID),
