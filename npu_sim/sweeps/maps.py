@@ -326,7 +326,9 @@ def sweep_map(space: Space) -> dict[str, Any]:
         "states": [{"label": path[-1], "refused": path[0] != 0} for path in states],
         "columns": columns,
         "cells": {
-            kind: grid for kind, grid in (_cells(area) | _bounds(area)).items() if _has_values(grid)
+            kind: grid
+            for kind, grid in (_cells(area) | _bounds(area)).items()
+            if any(value is not None for column in grid["values"] for value in column)
         },
         "limits": [
             {"axis": name, **limit}
@@ -377,11 +379,6 @@ def _field(area: Area, places: list[list[int]], values: np.ndarray) -> dict[str,
             [None if number < 0 else number for number in column] for column in values.tolist()
         ],
     }
-
-
-def _has_values(grid: dict[str, Any]) -> bool:
-    """Return whether any call of a grid runs."""
-    return any(value is not None for column in grid["values"] for value in column)
 
 
 def _bounds(area: Area) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Every time is the maximum of earlier times plus a duration. A tile is therefore 
 products. Nothing is approximated.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache, cached_property, reduce
@@ -55,11 +55,6 @@ def cycles(work: Work, profile: Profile, pipe: str) -> float | None:
     if isinstance(work, Instruction):
         return _instruction_cycles(work, throughput)
     return _multiply_cycles(work, throughput)
-
-
-def known_cycles(works: Iterable[Work], profile: Profile, pipe: str) -> float:
-    """Return the cycles of one pipe for one tile; unknown rates count as 0."""
-    return sum(cycles(work, profile, pipe) or 0.0 for work in works)
 
 
 def moving_cycles(chip: Chip, moved_bytes: int, tensor_bytes: int, *, writes: bool) -> float:
@@ -196,10 +191,10 @@ class Scheduler:
         return sum(times, np.zeros(len(self.phase.pipes)))
 
     def cost(self, tile: Tile) -> tuple[float, ...]:
-        """Return the cycles of a tile on every pipe."""
+        """Return the cycles of a tile on every pipe; unknown rates count as 0."""
         if tile not in self._costs:
             self._costs[tile] = tuple(
-                known_cycles(works, self.profile, pipe)
+                sum(cycles(work, self.profile, pipe) or 0.0 for work in works)
                 for works, pipe in zip(tile.work, self.phase.pipes, strict=True)
             )
         return self._costs[tile]

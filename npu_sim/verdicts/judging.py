@@ -197,17 +197,18 @@ def _apply_rules(
         open_rules = _open_rules(output.call, output.result)
         rules = tuple(rule for rule in open_rules if rule.output == output.name)
         if output.given.dtype != output.result.outputs[output.name].dtype:
-            rules = tuple(_rounded_rule(rule, output.given.dtype) for rule in rules)
+            rules = tuple(  # rounding is monotonic
+                replace(
+                    rule,
+                    lowest=rounded_to(output.given.dtype, rule.lowest),
+                    highest=rounded_to(output.given.dtype, rule.highest),
+                )
+                for rule in rules
+            )
     if rules:
         allowed = np.logical_or.reduce([allows(rule, output.given) for rule in rules])
         codes[doubtful & allowed] = UNDECIDED
     return rules
-
-
-def _rounded_rule(rule: OpenRule, dtype: np.dtype[Any]) -> OpenRule:
-    """Return a rule for values that are rounded to a dtype; rounding is monotonic."""
-    lowest, highest = rounded_to(dtype, rule.lowest), rounded_to(dtype, rule.highest)
-    return replace(rule, lowest=lowest, highest=highest)
 
 
 def _open_rules(call: StudyCall, result: Result) -> list[OpenRule]:

@@ -33,19 +33,12 @@ from npu_sim.tiling.common import MAX_RANK
 STEP_DTYPES = tuple(tiler.STEP_CODES)
 CHECK_DTYPES = checks.Dtypes("var m v max_grad_norm grad", FLOAT_DTYPES)
 CHECK_STEP_DTYPE = checks.Dtypes("step", STEP_DTYPES)
-ONE_STEP_SHAPE = (1,)
-"""The shape of step that every release takes."""
 
 
 def check_dtypes(call: Inspection) -> None:
     """Check each dtype alone (page, "Contract" 2): no combination of them is refused."""
     CHECK_DTYPES(call)
     CHECK_STEP_DTYPE(call)
-
-
-def norm_missing(call: Inspection) -> tuple[str, str]:
-    """Return message and hint for amsgrad without max_grad_norm."""
-    return Text("amsgrad needs max_grad_norm"), Text("give max_grad_norm, or amsgrad = False")
 
 
 def check_rank(call: Inspection) -> None:
@@ -72,7 +65,7 @@ def check_step_shape(call: Inspection) -> None:
     """Refuse a step that is not (1,) where the planner does (page, "Releases")."""
     shape = call.specs["step"].shape
     if call.operator.family != ASCEND_950 and not (
-        call.rules.takes_any_step_shape or shape == ONE_STEP_SHAPE
+        call.rules.takes_any_step_shape or shape == (1,)
     ):
         message = Text(
             "step has shape {shape}, which the planner of release {release} refuses "
@@ -115,14 +108,6 @@ def updated(name: str, dtype: str, help_text: str) -> Output:
     )
 
 
-FLOATS = (
-    Attribute("lr", float, "learning rate", 1e-3),
-    Attribute("beta1", float, "decay of the first moment", 0.9),
-    Attribute("beta2", float, "decay of the second moment", 0.999),
-    Attribute("weight_decay", float, "decay of var, in units of lr", 0.01),
-    Attribute("eps", float, "what is added to the root of the second moment", 1e-8),
-)
-
 OPERATOR = Operator(
     name="apply_adam_w_v2",
     title="ApplyAdamWV2",
@@ -134,7 +119,11 @@ OPERATOR = Operator(
         Tensor("grad", "elements*", "gradient, like var", "grad_dtype"),
         Tensor("step", "steps*", "number of updates before this one, one element", "step_dtype"),
         state("max_grad_norm", "norm_dtype", "largest second moment so far, like var; for amsgrad"),
-        *FLOATS,
+        Attribute("lr", float, "learning rate", 1e-3),
+        Attribute("beta1", float, "decay of the first moment", 0.9),
+        Attribute("beta2", float, "decay of the second moment", 0.999),
+        Attribute("weight_decay", float, "decay of var, in units of lr", 0.01),
+        Attribute("eps", float, "what is added to the root of the second moment", 1e-8),
         Attribute("amsgrad", bool, "divide by the root of the largest second moment so far", False),
         Attribute("maximize", bool, "maximize: the gradient is negated", False),
         updated("var", "dtype", "var after the step"),
@@ -162,7 +151,15 @@ OPERATOR = Operator(
     checks=(
         checks.Given(),
         checks.Attributes("lr beta1 beta2 weight_decay eps amsgrad maximize"),
-        checks.Holds("amsgrad <= with_norm", "max_grad_norm", norm_missing, NULL_POINTER),
+        checks.Holds(
+            "amsgrad <= with_norm",
+            "max_grad_norm",
+            lambda _: (
+                Text("amsgrad needs max_grad_norm"),
+                Text("give max_grad_norm, or amsgrad = False"),
+            ),
+            NULL_POINTER,
+        ),
         checks.Supported(),
         check_dtypes,
         checks.Shapes("var m v max_grad_norm grad step", INVALID),

@@ -32,9 +32,6 @@ from npu_sim.tiling import apply_adam_w_v2 as tiler
 from npu_sim.tiling.apply_adam_w_v2 import CAST, MIXED, NATIVE, path_of, rounded
 
 PATHS = {NATIVE: "native", MIXED: "mixed", CAST: "cast"}
-TENSORS = (*STATE, "grad")
-"""The tensors of one shape, in the order of their copies and Casts."""
-
 
 ONE_DTYPE = Condition(
     "one dtype",
@@ -82,16 +79,14 @@ def describe(case: Case) -> Description:
 
 def decisions(case: Case) -> list[Any]:
     """Return the decisions of the call on every product: its dtypes."""
-    names = ("dtype", "m_dtype", "v_dtype", "grad_dtype")
-    values = {
-        name: SHORT_NAMES[_dtypes(case)[tensor]]
-        for name, tensor in zip(names, ("var", "m", "v", "grad"), strict=True)
-    }
+    tensors = {"dtype": "var", "m_dtype": "m", "v_dtype": "v", "grad_dtype": "grad"}
+    values = {axis: SHORT_NAMES[case.specs[name].dtype] for axis, name in tensors.items()}
     return [decision(case, condition, **values) for condition in (ONE_DTYPE, CASTS)]
 
 
 def _dtypes(case: Case) -> Mapping[str, str]:
-    return {name: case.specs[name].dtype for name in TENSORS if name in case.specs}
+    """Return the dtypes of the tensors of one shape, in the order of their copies and Casts."""
+    return {name: case.specs[name].dtype for name in (*STATE, "grad") if name in case.specs}
 
 
 def launches(case: Case) -> tuple[Launch, ...]:

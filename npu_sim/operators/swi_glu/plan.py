@@ -26,10 +26,6 @@ FEW_ELEMENTS = 4096
 """Size of half of x from which on idle cores are worth a warning (page, "Warnings")."""
 
 
-def _is_aligned(row: Any, device: Any, rules: Any) -> bool:
-    return tiler.is_aligned(row)
-
-
 def _nearest_aligned(row: Any, device: Any, rules: Any) -> Iterator[int]:
     """Yield the widths nearest to that of a call of which one is whole blocks, the other not."""
     block = alignment(row.dtype)
@@ -45,7 +41,7 @@ def _nearest_aligned(row: Any, device: Any, rules: Any) -> Iterator[int]:
 ALIGNED = Condition(
     "aligned",
     "col is a multiple of the elements of a block of 32 bytes",
-    _is_aligned,
+    lambda row, *_: tiler.is_aligned(row),
     "copies move whole blocks",
     "rows are padded to whole blocks in the Unified Buffer",
     ("col",),

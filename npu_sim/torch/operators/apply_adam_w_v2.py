@@ -89,19 +89,16 @@ def _fused_adamw(
         params, grads, exp_avgs, exp_avg_sqs, largest, state_steps, strict=True
     ):
         tensors = {"var": var, "m": m, "v": v, "grad": grad, "step": step, "max_grad_norm": norm}
-        span.call(OPERATOR, _flat(tensors) | options, var)
+        specs = {
+            name: str(TensorSpec((tensor.numel(),), str(tensor.dtype)))
+            for name, tensor in tensors.items()
+            if tensor is not None
+        }
+        span.call(OPERATOR, specs | options, var)
     span.forward_known = True
     span.remark(OPERATOR, STEP_LAUNCH, None)
     if grad_scale is not None or found_inf is not None:
         span.remark(OPERATOR, SCALER_IGNORED, None)
-
-
-def _flat(tensors: dict[str, torch.Tensor | None]) -> dict[str, Any]:
-    return {
-        name: str(TensorSpec((tensor.numel(),), str(tensor.dtype)))
-        for name, tensor in tensors.items()
-        if tensor is not None
-    }
 
 
 def inputs_of(parameter: torch.Tensor) -> dict[str, Any]:
