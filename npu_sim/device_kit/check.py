@@ -238,8 +238,7 @@ def _device_findings(
     profile: Profile, device: Mapping[str, Any], lines: list[dict[str, Any]], modes: list[ModeCheck]
 ) -> Iterator[str]:
     """Yield what is wrong with the device as a whole: another SoC, by its name or by its cores."""
-    soc = profile.product.soc_named(str(device.get("soc")))
-    if soc != profile.soc:
+    if profile.product.soc_named(str(device.get("soc"))) != profile.soc:
         yield Text(
             "the results are of {soc}, the kit was made for {wanted}",
             soc=device.get("soc"),
@@ -453,8 +452,7 @@ class JudgedCall:
                 explain=False,
                 **arguments,
             )
-            worst = fields.get("verdict", "equal")
-            fields["verdict"] = max(worst, answer.status, key=order.index)
+            fields["verdict"] = max(fields.get("verdict", "equal"), answer.status, key=order.index)
             fields.setdefault("results", dict(run["results"]))
             impossible = {
                 name: output.counts["unreachable"]

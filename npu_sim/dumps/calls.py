@@ -211,10 +211,9 @@ def contradictions(call: DumpedCall) -> tuple[str, ...]:
         }
         for values in (call.arguments, call.results)
     )
-    ranges = call.hook.index_ranges(call.arguments)
     outside = (
         _outside(name, arguments[name], *legal)
-        for name, legal in ranges.items()
+        for name, legal in call.hook.index_ranges(call.arguments).items()
         if isinstance(arguments.get(name), StoredTensor)
     )
     found = tuple(text for text in outside if text)

@@ -190,8 +190,7 @@ def read_dump(
     UsageError
         For a folder without dumps, a ``dump.json`` that is no JSON, or an unknown target.
     """
-    profile = load_profile(product, soc, release)
-    default = _Target(profile, bool(deterministic))
+    default = _Target(load_profile(product, soc, release), bool(deterministic))
     sides = [_side(folder)] if against is None else [_side(folder), _side(against)]
     report = _Progress(progress, sum(len(side.calls) for side in sides))
     targets = [default for _ in sides]
@@ -404,8 +403,7 @@ def _described(call: DumpedCall, dump: Dump, target: _Target, verified: bool) ->
         found = {"outcome": error.outcome, "message": error.message, **_statistics(call)}
         return DescribedCall(call, answer.model_copy(update=found), None)
     except (NpuSimError, ValueError, TypeError, OverflowError) as error:
-        message = getattr(error, "message", str(error))
-        found = {"outcome": UNREADABLE, "message": message}
+        found = {"outcome": UNREADABLE, "message": getattr(error, "message", str(error))}
         return DescribedCall(call, answer.model_copy(update=found), None)
     timing = {order.output: order.reason for order in planned.order if not order.fixed}
     found = {"path": planned.path, "timing": ReadOnlyDict(timing), **_statistics(call)}

@@ -89,8 +89,7 @@ def _read_archive(file: IO[bytes]) -> np.ndarray:
         order = _stored(archive, folder + "byteorder", 16) or b"little"
         if order.strip() != b"little":
             raise ValueError(Text("its byte order is {order}", order=shown(order)))
-        pickled = _stored(archive, described, PICKLE_BYTES)
-        tensor = _TensorUnpickler(io.BytesIO(pickled)).load()
+        tensor = _TensorUnpickler(io.BytesIO(_stored(archive, described, PICKLE_BYTES))).load()
         if not isinstance(tensor, _Tensor):
             raise ValueError("it contains an object that is not a tensor")
         storage = tensor.storage

@@ -177,12 +177,11 @@ def trace_json(state: State, products: Mapping[str, Profile]) -> str:
 def plan_json(state: State, products: Mapping[str, Profile]) -> str:
     """Return a plan and its lower bound as data."""
     call, result = _planned(state, products)
-    bound = timeline(result, call.target.profile)
     content = {
         "schema": schema("plan"),
         "outcome": result.outcome,
         "plan": result.as_dict(),
-        "timeline": bound.as_dict(),
+        "timeline": timeline(result, call.target.profile).as_dict(),
     }
     return json.dumps(content, indent=2, ensure_ascii=False)
 

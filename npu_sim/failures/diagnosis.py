@@ -300,8 +300,7 @@ def _named_operators(reading: Reading) -> Iterator[tuple[str, Proof]]:
     for finding in reading.values("operator"):
         proof, name = finding.form.proof, _own_name(finding.value)
         if proof == Proof.FILE:
-            words = finding.value.split("_")
-            launched = "".join(word.capitalize() for word in words)
+            launched = "".join(word.capitalize() for word in finding.value.split("_"))
             titles = (entry.title for entry in OPERATORS if finding.value in entry.planner_files)
             launched = next(titles, launched)
             name = next(filter(find_operator, map(_own_name, (launched, f"aclnn{launched}"))), "")
@@ -384,12 +383,11 @@ def _tiling_of_exception(
     structure, key = find_structure(parts.get("op", "")), parts.get("key")
     impossible: list[str] = []
     if key and exception.get("tiling_key") not in (None, int(key)):
-        launched = exception["tiling_key"]
         impossible.append(
             Text(
                 "the kernel's name has key {name_key}, the launch tiling key {key}",
                 name_key=key,
-                key=launched,
+                key=exception["tiling_key"],
             )
         )
     if structure is None or not words:
@@ -531,12 +529,11 @@ def _argument_text(operator: str | None, name: str, about_dtype: bool) -> str:
         return Text("{argument}", argument=name)
     if about_dtype:
         axis = next((axis for axis in declared.axes if axis.name == argument.dtype), None)
-        dtypes = joined(getattr(axis, "words", (argument.dtype,)), ", ")
         return Text(
             "{argument} ({help}): documented dtypes {dtypes}",
             argument,
             argument=name,
-            dtypes=dtypes,
+            dtypes=joined(getattr(axis, "words", (argument.dtype,)), ", "),
         )
     return Text("{argument} ({help}): documented shape ({shape})", argument, argument=name)
 
@@ -544,11 +541,10 @@ def _argument_text(operator: str | None, name: str, about_dtype: bool) -> str:
 def _memory_text(tensor: Mapping[str, Any]) -> str:
     """Return an input, output or tiling structure of an exception dump."""
     shape = "x".join(map(str, tensor["shape"]))
-    described = joined((part for part in (tensor["dtype"], shape) if part), " ")
     return Text(
         "{role} {described}: {bytes}",
         role=Text(tensor["role"]),
-        described=described,
+        described=joined((part for part in (tensor["dtype"], shape) if part), " "),
         bytes=bytes_text(tensor["bytes"]),
     )
 

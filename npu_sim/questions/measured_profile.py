@@ -298,8 +298,7 @@ class _Interpretation:
 
     def _estimate(self, call: PossibleCall) -> VectorEstimate | LaunchEstimate | None:
         """Return the estimate of a launch at the measured clock, or at the rated one."""
-        launches = estimator(call.plan, self.profile, mhz=self.clock_mhz)
-        return launches.estimate(call.launch)[0]
+        return estimator(call.plan, self.profile, mhz=self.clock_mhz).estimate(call.launch)[0]
 
     def call_groups(self) -> tuple[CallGroup, ...]:
         """Return the groups of equal calls."""

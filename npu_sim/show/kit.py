@@ -22,10 +22,9 @@ def kit_view(answer: Kit) -> RenderableType:
         operators=len(answer.calls),
         mib=answer.bytes / MIB,
     )
-    left_out = Text("left out: {count} lines", count=len(answer.left_out))
     return stack(
         Paragraph(written, "bold"),
-        *([left_out] if answer.left_out else []),
+        *([Text("left out: {count} lines", count=len(answer.left_out))] if answer.left_out else []),
         *(Paragraph(text, indent=2) for text in answer.left_out[:5]),
         Text(
             "next: copy {folder} to a machine with an {soc} and torch_npu, run: python "

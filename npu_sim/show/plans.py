@@ -121,7 +121,6 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
     )
     headings = ("part", "bytes", "kind", "evidence", "note")
     unknown = joined((part.name for part in workspace.unknown), ", ")
-    left_out = Paragraph(Text("The total leaves out: {parts}", parts=unknown))
     return (
         Picture(workspace_map(workspace.parts, workspace.total_bytes)),
         Table(headings, rows, colours=workspace_colours(workspace.parts)),
@@ -129,7 +128,7 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
             replace(table, caption=title, folded=True)
             for title, table in tables_of_workspace(workspace).items()
         ),
-        *([left_out] if unknown else []),
+        *([Paragraph(Text("The total leaves out: {parts}", parts=unknown))] if unknown else []),
     )
 
 

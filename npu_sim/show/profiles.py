@@ -457,10 +457,9 @@ def _call_pictures(calls: CallGroup) -> tuple[Block, ...]:
         "pipes": [],
     }
     bars = [(launch["kernel"], launch["median_us"], launch["bound_us"]) for launch in measured]
-    note = "Measured above, the lower bounds of the same launches below."
     return (
         Picture(time_bars(bars), "Launches in launch order."),
-        Drawing("drawGantt", data, note),
+        Drawing("drawGantt", data, "Measured above, the lower bounds of the same launches below."),
         Paragraph(TRACE_NOTE),
         Paragraph(PERFETTO),
     )

@@ -164,10 +164,9 @@ def operator_function(name: str) -> Callable[..., Any]:
     out_parameter = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
     signature = inspect.Signature([*inputs, out_parameter])
     # An operator of the package keeps the gradient that its module defines.
-    is_defined = operator.name in OPERATOR_NAMES and operator.name in _libraries
     registered = (
         getattr(getattr(torch.ops, NAMESPACE), operator.name).default
-        if is_defined
+        if operator.name in OPERATOR_NAMES and operator.name in _libraries
         else operator_of(operator.name)
     )
 

@@ -102,8 +102,7 @@ class Thread:
 
     def times(self, node: int) -> int:
         """Return the number of modules that an autograd node stands for."""
-        found = (number for begin, end, number in self.repeated if begin <= node < end)
-        return next(found, 1)
+        return next((number for begin, end, number in self.repeated if begin <= node < end), 1)
 
 
 @dataclass(eq=False)
@@ -509,8 +508,7 @@ class Recorder:
             except ValueError as error:
                 span.not_recognised(type(module).__name__, str(error))
         if module in self.repeats:
-            end = torch.autograd._get_sequence_nr()
-            thread.repeated.append((span.begin, end, span.times))
+            thread.repeated.append((span.begin, torch.autograd._get_sequence_nr(), span.times))
         self._end(span)
 
 

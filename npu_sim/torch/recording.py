@@ -276,13 +276,12 @@ class _Module(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        known = ", ".join(sorted(key for key in vars(self) if not key.startswith("_")))
         raise AttributeError(
             Text(
                 "{module}.{name} is not available while npu_sim records; available: {known}",
                 module=self.__name__,
                 name=name,
-                known=known,
+                known=", ".join(sorted(key for key in vars(self) if not key.startswith("_"))),
             )
         )
 

@@ -131,8 +131,7 @@ def _write(matrix: "questions.preflight.Matrix", calls: Path, options: Options) 
     step_summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if step_summary:
         # Appended, because all commands of a step write to this file.
-        path = Path(step_summary)
-        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        with Path(step_summary).open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(show.preflight_files.markdown(matrix))
 
 

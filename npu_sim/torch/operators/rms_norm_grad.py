@@ -255,8 +255,7 @@ def _gamma(kernel: Kernel, first: Term, other: Term) -> Term | None:
     if gamma.offset:
         why = Text("the factor is {offset} + weight, as in Gemma: gamma is this sum", gamma)
         kernel.span.remark(FORWARD, why, gamma.parameter)
-    gamma_spec = str(TensorSpec(shape, str(gamma.dtype)))
-    call = {"x": normed.x, "gamma": gamma_spec}
+    call = {"x": normed.x, "gamma": str(TensorSpec(shape, str(gamma.dtype)))}
     kernel.span.call(FORWARD, {**call, "epsilon": float(normed.epsilon or 0.0)}, gamma.parameter)
     kernel.span.account(first.steps)
     # dy has the dtype of x, even if code that computes by hand returns another dtype.
