@@ -273,12 +273,15 @@ def _cores(
 def _arguments(line: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call without data."""
     operator: Operator = load_operator(line["operator"])
-    specs = {
-        name: f"{'x'.join(map(str, tensor['shape'])) or 'scalar'}:{tensor['dtype']}"
-        for name, tensor in line["inputs"].items()
-        if name in operator.input_names
+    return {
+        **line.get("derived", {}),
+        **{
+            name: f"{'x'.join(map(str, tensor['shape'])) or 'scalar'}:{tensor['dtype']}"
+            for name, tensor in line["inputs"].items()
+            if name in operator.input_names
+        },
+        **line["attributes"],
     }
-    return {**line.get("derived", {}), **specs, **line["attributes"]}
 
 
 def plan_or_error(
@@ -320,10 +323,12 @@ class JudgedCall:
             return
         made = {name: checksum(array) for name, array in self.inputs.items()}
         if done.get("inputs") != made:
-            other = ", ".join(
-                name for name in made if done.get("inputs", {}).get(name) != made[name]
+            finding = Text(
+                "the results are of other inputs: {names}",
+                names=", ".join(
+                    name for name in made if done.get("inputs", {}).get(name) != made[name]
+                ),
             )
-            finding = Text("the results are of other inputs: {names}", names=other)
             yield self._mode(False, findings=(finding,))
             return
         for mode, deterministic in zip(done["modes"], (False, True), strict=False):

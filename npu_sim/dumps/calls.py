@@ -117,11 +117,14 @@ def arguments_of(entry: Entry) -> dict[str, Any]:
     """Return the arguments of a forward entry by name, ``input 0`` for instance if unknown."""
     wrappings = _wrapped_functions().get(function_of(entry.name))
     names = wrappings[0].function.arguments if wrappings else ()
-    given = (
-        (names[place] if place < len(names) else f"input {place}", value)
-        for place, value in enumerate(entry.inputs)
-    )
-    return {**entry.keywords, **entry.parameters, **dict(given)}
+    return {
+        **entry.keywords,
+        **entry.parameters,
+        **{
+            names[place] if place < len(names) else f"input {place}": value
+            for place, value in enumerate(entry.inputs)
+        },
+    }
 
 
 def _function_call(dump: Dump, forward: Entry, wrapping: _Wrapping) -> Iterator[DumpedCall]:
@@ -134,14 +137,18 @@ def _function_call(dump: Dump, forward: Entry, wrapping: _Wrapping) -> Iterator[
             if isinstance(arguments.get(name), StoredTensor)
         )
     returned = backward.returned if backward is not None else ()
-    wrapped = WrappedCall(
-        name=forward.name,
-        arguments=arguments,
-        outputs=forward.returned,
-        output_gradients=backward.inputs if backward is not None else None,
-        gradients=dict(zip(gradients, returned, strict=False)),
+    yield from _rebuilt(
+        WrappedCall(
+            name=forward.name,
+            arguments=arguments,
+            outputs=forward.returned,
+            output_gradients=backward.inputs if backward is not None else None,
+            gradients=dict(zip(gradients, returned, strict=False)),
+        ),
+        wrapping,
+        forward,
+        backward,
     )
-    yield from _rebuilt(wrapped, wrapping, forward, backward)
 
 
 def _module_call(dump: Dump, forward: Entry, wrapping: _Wrapping) -> Iterator[DumpedCall]:
@@ -156,14 +163,18 @@ def _module_call(dump: Dump, forward: Entry, wrapping: _Wrapping) -> Iterator[Du
         return
     if any(_shares_parameter(forward, entry) for entry in dump.entries.values()):
         return
-    wrapped = WrappedCall(
-        name=forward.name,
-        arguments=arguments_of(forward),
-        outputs=forward.returned,
-        output_gradients=backward.inputs,
-        gradients=gradients[0].outputs,
+    yield from _rebuilt(
+        WrappedCall(
+            name=forward.name,
+            arguments=arguments_of(forward),
+            outputs=forward.returned,
+            output_gradients=backward.inputs,
+            gradients=gradients[0].outputs,
+        ),
+        wrapping,
+        forward,
+        gradients[0],
     )
-    yield from _rebuilt(wrapped, wrapping, forward, gradients[0])
 
 
 def _shares_parameter(module: Entry, other: Entry) -> bool:

@@ -177,13 +177,16 @@ def trace_json(state: State, products: Mapping[str, Profile]) -> str:
 def plan_json(state: State, products: Mapping[str, Profile]) -> str:
     """Return a plan and its lower bound as data."""
     call, result = _planned(state, products)
-    content = {
-        "schema": schema("plan"),
-        "outcome": result.outcome,
-        "plan": result.as_dict(),
-        "timeline": timeline(result, call.target.profile).as_dict(),
-    }
-    return json.dumps(content, indent=2, ensure_ascii=False)
+    return json.dumps(
+        {
+            "schema": schema("plan"),
+            "outcome": result.outcome,
+            "plan": result.as_dict(),
+            "timeline": timeline(result, call.target.profile).as_dict(),
+        },
+        indent=2,
+        ensure_ascii=False,
+    )
 
 
 def _planned(state: State, products: Mapping[str, Profile]) -> tuple[Call, Plan]:

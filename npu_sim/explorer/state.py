@@ -143,14 +143,16 @@ def _arguments(operator: Operator, state: State) -> dict[str, Any]:
         for name, value in call_with(operator, values).items()
     }
     axes = {axis.name for axis in operator.axes}
-    given = {
-        argument.name: state[argument.name]
-        if isinstance(argument, Tensor)
-        else _attribute(argument, state[argument.name])
-        for argument in operator.arguments
-        if argument.name not in axes and state.get(argument.name, "") != ""
+    return {
+        **implied,
+        **{
+            argument.name: state[argument.name]
+            if isinstance(argument, Tensor)
+            else _attribute(argument, state[argument.name])
+            for argument in operator.arguments
+            if argument.name not in axes and state.get(argument.name, "") != ""
+        },
     }
-    return {**implied, **given}
 
 
 def axis_value(axis: Axis, text: str) -> Value:

@@ -135,11 +135,13 @@ def _finding(path: Path, number: int, line: bytes) -> Finding:
 def write_baseline(path: Path, findings: Iterable[Finding]) -> None:
     """Write a baseline."""
     form = schema("baseline")
-    lines = (
-        json.dumps({"schema": form, **finding._asdict()}, ensure_ascii=False) + "\n"
-        for finding in findings
+    write_text(
+        path,
+        "".join(
+            json.dumps({"schema": form, **finding._asdict()}, ensure_ascii=False) + "\n"
+            for finding in findings
+        ),
     )
-    write_text(path, "".join(lines))
 
 
 CRITERIA = ("refused", "caveat", "timing", "unknown")

@@ -314,13 +314,12 @@ def _merged_rows(table: LimitTable) -> list[ProductLimits]:
     """Join the SoCs of a product that have equal bounds, except along a frontier."""
     if table.along:
         return list(table.rows)
-    groups = grouped(
-        ((row.size, row.product, row.documented.ranges, row.hardware.ranges), row)
-        for row in table.rows
-    )
     return [
         replace(rows[0], socs=tuple(soc for row in rows for soc in row.socs))
-        for rows in groups.values()
+        for rows in grouped(
+            ((row.size, row.product, row.documented.ranges, row.hardware.ranges), row)
+            for row in table.rows
+        ).values()
     ]
 
 
@@ -425,11 +424,14 @@ def products_view(profiles: Sequence[Profile]) -> Group:
             ),
             "",
         ]
-    legend = (
-        "vector, cube: cores a vector or cube operator is spread over; * the default SoC; ? "
-        "not published"
+    return stack(
+        *parts,
+        Paragraph(
+            "vector, cube: cores a vector or cube operator is spread over; * the default SoC; ? "
+            "not published",
+            "dim",
+        ),
     )
-    return stack(*parts, Paragraph(legend, "dim"))
 
 
 def _soc_row(profile: Profile, default: bool) -> list[str]:

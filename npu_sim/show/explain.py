@@ -235,13 +235,15 @@ def _order_rows(plan: Plan, other: Plan | None) -> Iterator[Row]:
             if other.deterministic
             else "without deterministic computation"
         )
-        text = say(
-            "{states}; {path}; {size} of workspace",
-            other,
-            states=joined((order.in_words for order in other.order), ", "),
-            size=bytes_text(other.workspace.total_bytes),
+        yield (
+            mode,
+            say(
+                "{states}; {path}; {size} of workspace",
+                other,
+                states=joined((order.in_words for order in other.order), ", "),
+                size=bytes_text(other.workspace.total_bytes),
+            ),
         )
-        yield (mode, text)
 
 
 def _refusal_view(explanation: Explanation) -> RenderableType:

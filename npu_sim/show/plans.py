@@ -134,20 +134,24 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
 
 def _launch_blocks(plan: Plan) -> tuple[Block, ...]:
     headings = ("launch", "kernel", "reads", "writes", "bytes read", "bytes written", "cores")
-    rows = [
-        (
-            str(number),
-            launch.kernel,
-            tensors_text(launch.inputs),
-            tensors_text(launch.outputs),
-            count_text(launch.read_bytes),
-            count_text(launch.written_bytes),
-            "" if launch.block_dim is None else str(launch.block_dim),
-            launch.evidence.value + (Text("; {note}", launch) if launch.note else ""),
-        )
-        for number, launch in enumerate(plan.launches)
-    ]
-    return (Table((*headings, "evidence"), rows),)
+    return (
+        Table(
+            (*headings, "evidence"),
+            [
+                (
+                    str(number),
+                    launch.kernel,
+                    tensors_text(launch.inputs),
+                    tensors_text(launch.outputs),
+                    count_text(launch.read_bytes),
+                    count_text(launch.written_bytes),
+                    "" if launch.block_dim is None else str(launch.block_dim),
+                    launch.evidence.value + (Text("; {note}", launch) if launch.note else ""),
+                )
+                for number, launch in enumerate(plan.launches)
+            ],
+        ),
+    )
 
 
 def _decision_blocks(plan: Plan) -> tuple[Block, ...]:

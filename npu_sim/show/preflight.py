@@ -471,19 +471,22 @@ def totals_table(matrix: Matrix) -> Table:
         *(Column(name, right=True) for name in ("calls", "runs", "launches", "lower bound")),
         *(Column(name, wraps=True) for name in ("estimate", "peak workspace")),
     )
-    rows = [
-        (
-            label,
-            f"{summaries[label].count:,}",
-            f"{sums.calls:,}",
-            f"{sums.launches:,}",
-            _sums_text(sums),
-            _estimate_text(sums.estimates),
-            bytes_text(summaries[label].peak_bytes) if summaries[label].peak else "",
-        )
-        for label, sums in matrix.totals().items()
-    ]
-    return Table(columns, rows, "Sums")
+    return Table(
+        columns,
+        [
+            (
+                label,
+                f"{summaries[label].count:,}",
+                f"{sums.calls:,}",
+                f"{sums.launches:,}",
+                _sums_text(sums),
+                _estimate_text(sums.estimates),
+                bytes_text(summaries[label].peak_bytes) if summaries[label].peak else "",
+            )
+            for label, sums in matrix.totals().items()
+        ],
+        "Sums",
+    )
 
 
 def _sums_text(sums: Totals) -> str:
@@ -527,18 +530,21 @@ def calls_table(matrix: Matrix) -> Table:
         *(Column(name, right=True) for name in ("all calls", "share")),
         Column("estimate", wraps=True),
     )
-    rows = [
-        (
-            f"{row.count:,}x",
-            row.title,
-            ", ".join(labels),
-            *cells,
-            _share(row, labels[0], sums[labels[0]].bounds),
-            estimate,
-        )
-        for row, (*cells, estimate), labels in found
-    ]
-    return Table(columns, rows, "Calls by their time")
+    return Table(
+        columns,
+        [
+            (
+                f"{row.count:,}x",
+                row.title,
+                ", ".join(labels),
+                *cells,
+                _share(row, labels[0], sums[labels[0]].bounds),
+                estimate,
+            )
+            for row, (*cells, estimate), labels in found
+        ],
+        "Calls by their time",
+    )
 
 
 def _share(row: Row, label: str, sums: Mapping[str, BoundSum]) -> str:
@@ -779,11 +785,14 @@ def _targets_table(matrix: Matrix) -> Table:
         )
         for label, summary in matrix.summaries().items()
     )
-    headings = (
-        *("target", "calls", "run", "overflow", "refused", "no tiling", "malformed", "unknown"),
-        *("not accepted", "peak workspace"),
+    return Table(
+        (
+            *("target", "calls", "run", "overflow", "refused", "no tiling", "malformed", "unknown"),
+            *("not accepted", "peak workspace"),
+        ),
+        rows,
+        "Targets",
     )
-    return Table(headings, rows, "Targets")
 
 
 def _cells_table(matrix: Matrix) -> Table:
@@ -804,16 +813,19 @@ def _cells_table(matrix: Matrix) -> Table:
 
 
 def _faults_table(matrix: Matrix) -> Table:
-    rows = tuple(
-        (
-            LEVELS[fault.level],
-            fault.word,
-            fault.op,
-            lines_text(fault.rows),
-            ", ".join(fault.labels),
-            fault.reason,
-        )
-        for level in LEVELS
-        for fault in matrix.faults(level)
+    return Table(
+        ("level", "fault", "operator", "where", "targets", "why"),
+        tuple(
+            (
+                LEVELS[fault.level],
+                fault.word,
+                fault.op,
+                lines_text(fault.rows),
+                ", ".join(fault.labels),
+                fault.reason,
+            )
+            for level in LEVELS
+            for fault in matrix.faults(level)
+        ),
+        "Not accepted",
     )
-    return Table(("level", "fault", "operator", "where", "targets", "why"), rows, "Not accepted")

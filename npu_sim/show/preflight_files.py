@@ -80,12 +80,11 @@ def _add_case(suite: ElementTree.Element, row: Row, label: str, matrix: Matrix, 
     case.set("time", f"{row.seconds.get(label, 0.0):.6f}")
     faults = [finding for finding, level in matrix.findings(row, label) if level == ERROR]
     if faults:
-        fault = ElementTree.SubElement(
+        ElementTree.SubElement(
             case,
             "error" if row.cells[label].outcome == MALFORMED else "failure",
             message=_printable(", ".join(finding.kind for finding in faults)),
-        )
-        fault.text = _printable("\n".join(finding.reason for finding in faults))
+        ).text = _printable("\n".join(finding.reason for finding in faults))
 
 
 def _printable(text: str) -> str:
@@ -154,12 +153,19 @@ def write_sarif(path: Path, matrix: Matrix, file: str) -> None:
             results.append(result)
     rules = [{"id": name} for name in dict.fromkeys(result["ruleId"] for result in results)]
     driver = {"name": "npu_sim", "version": __version__, "rules": rules}
-    document = {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "results": results}],
-    }
-    write_text(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    write_text(
+        path,
+        json.dumps(
+            {
+                "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+                "version": "2.1.0",
+                "runs": [{"tool": {"driver": driver}, "results": results}],
+            },
+            indent=2,
+            ensure_ascii=False,
+        )
+        + "\n",
+    )
 
 
 def _data(text: str) -> str:

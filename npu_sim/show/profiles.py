@@ -177,18 +177,18 @@ def _call_title(calls: CallGroup) -> str:
 def _call_table(calls: CallGroup) -> Table:
     """Return the launches of a call, a row each; unknown cells are empty."""
     numbers = ("measured", "share", "bound", "cores")
-    rows = [
-        (
-            call["kernel"],
-            time_text(call["median_us"]),
-            percent_text(call["share"]),
-            "" if call["bound_us"] is None else time_text(call["bound_us"]),
-            "" if call["measured_block_dim"] is None else str(call["measured_block_dim"]),
-        )
-        for call in calls.as_dict()["launches"]
-    ]
     return Table(
-        (Column("launch", key=True), *(Column(name, right=True) for name in numbers)), rows
+        (Column("launch", key=True), *(Column(name, right=True) for name in numbers)),
+        [
+            (
+                call["kernel"],
+                time_text(call["median_us"]),
+                percent_text(call["share"]),
+                "" if call["bound_us"] is None else time_text(call["bound_us"]),
+                "" if call["measured_block_dim"] is None else str(call["measured_block_dim"]),
+            )
+            for call in calls.as_dict()["launches"]
+        ],
     )
 
 
@@ -279,11 +279,14 @@ def _other_line(plan: Plan, arguments: Mapping[str, Any]) -> Line:
     differences = ", ".join(
         f"{name} {value}" for name, value in plan.arguments.items() if value != arguments.get(name)
     )
-    note = say(
-        "{mode}: not stated in the file",
-        mode="deterministic" if plan.deterministic else differences,
+    return (
+        "or",
+        say("{path}, tiling key {tiling_key}", plan),
+        say(
+            "{mode}: not stated in the file",
+            mode="deterministic" if plan.deterministic else differences,
+        ),
     )
-    return ("or", say("{path}, tiling key {tiling_key}", plan), note)
 
 
 def _estimate_lines(group: MeasuredGroup) -> list[Line]:
@@ -306,13 +309,18 @@ def _gap_lines(group: MeasuredGroup) -> list[Line]:
         pipe=group.busiest_pipe,
         time=time_text(gap.waiting_us),
     )
-    largest = say(
-        "{pipe} is busy {busy}, {bound} in the bound",
-        pipe=gap.pipe,
-        busy=time_text(gap.busy_us),
-        bound=time_text(gap.bound_us),
-    )
-    return [("gap", largest, waiting)]
+    return [
+        (
+            "gap",
+            say(
+                "{pipe} is busy {busy}, {bound} in the bound",
+                pipe=gap.pipe,
+                busy=time_text(gap.busy_us),
+                bound=time_text(gap.bound_us),
+            ),
+            waiting,
+        )
+    ]
 
 
 def is_chosen(kernel: str, pattern: str) -> bool:
@@ -358,12 +366,18 @@ def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
             "ts": measured.start_us - begin,
             "name": measured.kernel,
         }
-        arguments = {
-            "line": measured.line,
-            "block_dim": measured.block_dim,
-            "inputs": [str(spec) for spec in measured.inputs or ()],
-        }
-        events.append({**place, "tid": MEASURED, "dur": measured.duration_us, "args": arguments})
+        events.append(
+            {
+                **place,
+                "tid": MEASURED,
+                "dur": measured.duration_us,
+                "args": {
+                    "line": measured.line,
+                    "block_dim": measured.block_dim,
+                    "inputs": [str(spec) for spec in measured.inputs or ()],
+                },
+            }
+        )
         if measured.line in bounds:
             bound, binding = bounds[measured.line]
             facts = {"line": measured.line, "binds": binding}

@@ -89,12 +89,15 @@ def _output_lines(output: OutputStudy) -> Iterator[Line]:
         output=output.output,
         index=", ".join(map(str, worst.index)),
     )
-    note = say(
-        "the element that differs most in ulp; with deterministic computation "
-        "{deterministic_result:.9g}",
-        worst,
+    yield (
+        "worst",
+        value,
+        say(
+            "the element that differs most in ulp; with deterministic computation "
+            "{deterministic_result:.9g}",
+            worst,
+        ),
     )
-    yield ("worst", value, note)
     for extreme, order, steps in (
         (worst.lowest, worst.lowest_order, worst.steps_to_lowest),
         (worst.highest, worst.highest_order, worst.steps_to_highest),
@@ -191,13 +194,16 @@ def certificate_lines(certificates: Iterable[Certificate]) -> Iterator[Line]:
         agreed = {None: "not probed", True: "the kernel agrees", False: "THE KERNEL DISAGREES"}[
             certificate.agrees
         ]
-        value = say(
-            "{output}[{index}], {elements} elements alike, {terms} terms",
-            certificate,
-            index=", ".join(map(str, certificate.element)),
-            terms=len(certificate.terms),
+        yield (
+            certificate.hash,
+            say(
+                "{output}[{index}], {elements} elements alike, {terms} terms",
+                certificate,
+                index=", ".join(map(str, certificate.element)),
+                terms=len(certificate.terms),
+            ),
+            Text("{agreed} ({probe})", certificate, agreed=agreed),
         )
-        yield (certificate.hash, value, Text("{agreed} ({probe})", certificate, agreed=agreed))
         formula = certificate.text
         cut = formula[:SHOWN_TREE].rpartition(" ")[0] + " ..."
         first = f"t0 = {certificate.terms[0]}, ..."
@@ -289,20 +295,23 @@ def rows_table(rows: VariableRows) -> Table:
         *(Column(name, right=True) for name in numbers),
         Column("element"),
     )
-    cells = [
-        (
-            say(POSITIONS[row["axis"]], number=row["place"]),
-            str(row["terms"]),
-            str(row["contributions"]),
-            str(row["cores"]),
-            f"{row['spread']:.3g}",
-            str(row["spread_ulp"]),
-            f"{row['relative']:.2g}",
-            ", ".join(map(str, row["element"])),
-        )
-        for row in rows.as_dicts()
-    ]
-    return Table(columns, cells, rows_title(rows))
+    return Table(
+        columns,
+        [
+            (
+                say(POSITIONS[row["axis"]], number=row["place"]),
+                str(row["terms"]),
+                str(row["contributions"]),
+                str(row["cores"]),
+                f"{row['spread']:.3g}",
+                str(row["spread_ulp"]),
+                f"{row['relative']:.2g}",
+                ", ".join(map(str, row["element"])),
+            )
+            for row in rows.as_dicts()
+        ],
+        rows_title(rows),
+    )
 
 
 def rows_csv(every: Sequence[VariableRows]) -> str:

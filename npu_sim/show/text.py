@@ -155,12 +155,15 @@ def _memory_line(memory: Memory) -> Line:
 
 
 def _workspace_line(workspace: Workspace) -> Line:
-    value = Text(
-        "{size}{unknown}",
-        size=bytes_text(workspace.total_bytes),
-        unknown=" + unknown" if workspace.unknown else "",
+    return (
+        "workspace",
+        Text(
+            "{size}{unknown}",
+            size=bytes_text(workspace.total_bytes),
+            unknown=" + unknown" if workspace.unknown else "",
+        ),
+        joined(map(_part_text, workspace.parts), ", "),
     )
-    return ("workspace", value, joined(map(_part_text, workspace.parts), ", "))
 
 
 def _part_text(part: WorkspacePart) -> str:
@@ -219,15 +222,17 @@ def change_lines(plan: Plan) -> list[Line]:
 
 def values_text(decision: Decision) -> str:
     """Return the values behind a decision, switches as typed: ``deterministic = false``."""
-    texts = (
-        Text(
-            "{name} = {value}",
-            name=name if " " in name else Verbatim(name),
-            value=str(value).lower() if isinstance(value, bool) else value,
-        )
-        for name, value in decision.values.items()
+    return joined(
+        (
+            Text(
+                "{name} = {value}",
+                name=name if " " in name else Verbatim(name),
+                value=str(value).lower() if isinstance(value, bool) else value,
+            )
+            for name, value in decision.values.items()
+        ),
+        ", ",
     )
-    return joined(texts, ", ")
 
 
 def plan_view(plan: Plan, results: Sequence[Line] = ()) -> Group:

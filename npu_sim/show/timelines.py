@@ -205,11 +205,14 @@ def determinism_lines(prices: Sequence[ModePrice]) -> list[Line]:
     if not prices:
         return []
     unknown = dict.fromkeys(kernel for price in prices for kernel in price.unbounded)
-    bytes_only = say(
-        "only the bytes of {unknown} are counted, so times are not compared",
-        unknown=joined(unknown, ", "),
+    note = (
+        say(
+            "only the bytes of {unknown} are counted, so times are not compared",
+            unknown=joined(unknown, ", "),
+        )
+        if unknown
+        else BOUNDS_ONLY
     )
-    note = bytes_only if unknown else BOUNDS_ONLY
     return [("determinism", joined(_price_text(price) for price in prices), note)]
 
 

@@ -158,17 +158,21 @@ def _explanation(explanation: Explanation) -> str:
 
 
 def _worst_elements(verdict: OutputVerdict, most: int = WORST_ELEMENTS, indent: int = 0) -> Table:
-    rows = [
-        (
-            ", ".join(map(str, index)),
-            verdict.status_of(index),
-            str(verdict.given[index]),
-            str(verdict.expected[index]),
-            verdict.reason(index),
-        )
-        for index in verdict.worst[:most]
-    ]
-    return Table(COLUMNS, rows, "Worst elements", indent=indent)
+    return Table(
+        COLUMNS,
+        [
+            (
+                ", ".join(map(str, index)),
+                verdict.status_of(index),
+                str(verdict.given[index]),
+                str(verdict.expected[index]),
+                verdict.reason(index),
+            )
+            for index in verdict.worst[:most]
+        ],
+        "Worst elements",
+        indent=indent,
+    )
 
 
 def place_lines(answer: Verification) -> list[tuple[str, str]]:
@@ -554,11 +558,14 @@ def _output(output: str, detail: Mapping[str, Any]) -> Iterable[Block]:
     )
     yield lines_table([(output, joined(counts, ", "))])
     cells = ("status", "given", "expected", "reason")
-    rows = [
-        (", ".join(map(str, element["index"])), *(element[name] for name in cells))
-        for element in detail["worst"]
-    ]
-    yield Table(COLUMNS, rows, "Worst elements")
+    yield Table(
+        COLUMNS,
+        [
+            (", ".join(map(str, element["index"])), *(element[name] for name in cells))
+            for element in detail["worst"]
+        ],
+        "Worst elements",
+    )
 
 
 def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:

@@ -244,11 +244,14 @@ def _require_kind(transformers: Any, values: Mapping[str, Any], sizes: Mapping[s
     known = list(transformers.CONFIG_MAPPING)
     if kind not in known:
         message = Text("{kind} is not a model type of the installed transformers", kind=shown(kind))
-        hint = Text(
-            "a configuration file with model_type, or a type such as llama{hint}",
-            hint=closest(str(kind), known),
+        raise UsageError(
+            "config",
+            message,
+            Text(
+                "a configuration file with model_type, or a type such as llama{hint}",
+                hint=closest(str(kind), known),
+            ),
         )
-        raise UsageError("config", message, hint)
     default = transformers.AutoConfig.for_model(kind)
     for name in sizes:
         if not hasattr(default, name) or _chooses_code(name):

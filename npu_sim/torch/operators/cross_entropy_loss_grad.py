@@ -168,12 +168,16 @@ def npu_cross_entropy_loss(
         hint = "lse_square_scale_for_zloss = 0.0 and return_zloss = False"
         raise AclnnError(INVALID, name, "the z-loss is not supported yet", hint)
     if label_smoothing != 0.0 and input.requires_grad:
-        message = Text(
-            "label_smoothing = {label_smoothing}: the gradient with label smoothing is not "
-            "supported yet",
-            label_smoothing=label_smoothing,
+        raise AclnnError(
+            INVALID,
+            "label_smoothing",
+            Text(
+                "label_smoothing = {label_smoothing}: the gradient with label smoothing is not "
+                "supported yet",
+                label_smoothing=label_smoothing,
+            ),
+            "label_smoothing = 0.0",
         )
-        raise AclnnError(INVALID, "label_smoothing", message, "label_smoothing = 0.0")
     loss, log_prob = _checked(input, target, weight, reduction, ignore_index, label_smoothing)
     empty = input.new_empty(0)
     return loss if reduction == "none" else loss.reshape(1), log_prob, empty, empty.clone()
