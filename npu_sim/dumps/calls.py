@@ -179,9 +179,7 @@ def _module_call(dump: Dump, forward: Entry, wrapping: _Wrapping) -> Iterator[Du
 
 def _shares_parameter(module: Entry, other: Entry) -> bool:
     """Return whether another module may have the same parameter: equal as far as is recorded."""
-    if other is module:
-        return False
-    return any(
+    return other is not module and any(
         (parameter.shape, parameter.dtype, parameter.statistics, parameter.checksum)
         == (another.shape, another.dtype, another.statistics, another.checksum)
         for parameter in module.parameters.values()

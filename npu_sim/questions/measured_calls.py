@@ -451,7 +451,15 @@ class MeasuredGroup:
             "path": plan.path if plan else None,
             "tiling_key": plan.tiling_key if plan else None,
             "arguments": plan.arguments if plan else None,
-            "cases": [_plan_facts(call.plan) for call in self.possible_calls],
+            "cases": [
+                {
+                    "path": call.plan.path,
+                    "tiling_key": call.plan.tiling_key,
+                    "arguments": call.plan.arguments,
+                    "deterministic": call.plan.deterministic,
+                }
+                for call in self.possible_calls
+            ],
             "nearest_changes": [change.as_dict() for change in self.nearby],
             "error": self.refusal.as_dict() if self.refusal else None,
         }
@@ -459,15 +467,6 @@ class MeasuredGroup:
 
 def _ratio(bound: float | None, measured: float) -> float | None:
     return None if bound is None or not measured else bound / measured
-
-
-def _plan_facts(plan: Plan) -> dict[str, Any]:
-    return {
-        "path": plan.path,
-        "tiling_key": plan.tiling_key,
-        "arguments": plan.arguments,
-        "deterministic": plan.deterministic,
-    }
 
 
 def _texts(specs: Sequence[Any] | None) -> list[str] | None:

@@ -28,7 +28,6 @@ from npu_sim.questions.measured_calls import (
 from npu_sim.registry import load_operator, operator_of_launch
 from npu_sim.releases import default_release, release_names, require_release
 from npu_sim.status import AclnnError, UsageError, without_internal_frames
-from npu_sim.timelines.model import LaunchEstimate, VectorEstimate
 
 
 @dataclass(frozen=True, repr=False)
@@ -293,12 +292,11 @@ class _Interpretation:
                 for change in nearby_plans(plan, call, self.profile, "documented")
                 if change.changes_path
             ),
-            estimate=self._estimate(group.possible_calls[0]),
+            # At the measured clock, or at the rated one.
+            estimate=estimator(plan, self.profile, mhz=self.clock_mhz).estimate(
+                group.possible_calls[0].launch
+            )[0],
         )
-
-    def _estimate(self, call: PossibleCall) -> VectorEstimate | LaunchEstimate | None:
-        """Return the estimate of a launch at the measured clock, or at the rated one."""
-        return estimator(call.plan, self.profile, mhz=self.clock_mhz).estimate(call.launch)[0]
 
     def call_groups(self) -> tuple[CallGroup, ...]:
         """Return the groups of equal calls."""

@@ -75,7 +75,13 @@ def measured_profile_view(
     parts: list[RenderableType] = []
     for calls in answer.calls:
         if any(is_chosen(launch.kernel, pattern) for launch in calls.plan.launches):
-            parts += _call_parts(calls)
+            parts += (
+                "",
+                Paragraph(_call_title(calls), "bold", is_line=True),
+                Paragraph(plan_command(calls.plan, calls.plan.product), "dim", is_line=True),
+                _call_table(calls),
+                lines_table(_call_assumption_lines(calls)),
+            )
     parts += after_gap(_groups_table(groups, answer.total_us))
     for group in chosen:
         parts += after_gap(lines_table(group_lines(group)), _group_title(group))
@@ -86,17 +92,6 @@ def measured_profile_view(
         "",
         lines_table(file_lines(answer, pattern)),
         *parts,
-    )
-
-
-def _call_parts(calls: CallGroup) -> tuple[RenderableType, ...]:
-    """Return a call with the command of its plan, its launches, and what its bound assumes."""
-    return (
-        "",
-        Paragraph(_call_title(calls), "bold", is_line=True),
-        Paragraph(plan_command(calls.plan, calls.plan.product), "dim", is_line=True),
-        _call_table(calls),
-        lines_table(_call_assumption_lines(calls)),
     )
 
 

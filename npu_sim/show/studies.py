@@ -39,13 +39,7 @@ from npu_sim.studies.determinism import (
     VariableRows,
 )
 from npu_sim.studies.invariance import InvarianceStudy
-from npu_sim.studies.precision import (
-    AGAINST_GIVEN,
-    AGAINST_ROUNDED,
-    MEANINGS,
-    PrecisionStudy,
-    Verdict,
-)
+from npu_sim.studies.precision import AGAINST_GIVEN, AGAINST_ROUNDED, MEANINGS, PrecisionStudy
 
 Study = DeterminismStudy | PrecisionStudy | InvarianceStudy
 SHOWN_STEPS = 6
@@ -124,7 +118,11 @@ def precision_lines(study: PrecisionStudy) -> Iterator[Line]:
             most=ulp_text(output.max_ulp),
             mean=ulp_text(output.mean_ulp),
         )
-        yield (output.variant, value, joined(map(_verdict_text, output.verdicts), ", "))
+        verdicts = (
+            say("{standard} passes" if verdict.passed else "{standard} FAILS", verdict)
+            for verdict in output.verdicts
+        )
+        yield (output.variant, value, joined(verdicts, ", "))
         value = say("of given inputs: max {most}", most=ulp_text(output.max_ulp_of_given))
         yield ("", value, "the rounding of the inputs included")
         terms = joined(
@@ -149,10 +147,6 @@ def precision_lines(study: PrecisionStudy) -> Iterator[Line]:
         yield from (("", cause.name, cause.note) for cause in with_numbers)
     yield from ((label, "refused", message) for label, message in study.refused.items())
     yield from precision_meanings()
-
-
-def _verdict_text(verdict: Verdict) -> str:
-    return say("{standard} passes", verdict) if verdict.passed else say("{standard} FAILS", verdict)
 
 
 def precision_meanings() -> list[Line]:

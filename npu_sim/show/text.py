@@ -330,19 +330,15 @@ AREAS = (
 BUCKETS = (Column("bucket", right=True, key=True), *SIZES, Column("areas in it", wraps=True))
 
 
-def workspace_headline(workspace: Workspace) -> str:
-    """Return the size in one line."""
+def workspace_view(workspace: Workspace) -> RenderableType:
+    """Return a workspace as a rich renderable."""
     unknown = joined((part.name for part in workspace.unknown), ", ")
-    return say(
+    size = say(
         "{size} of workspace{unknown}",
         size=bytes_text(workspace.total_bytes),
         unknown=Text(" + unknown ({unknown})", unknown=unknown) if unknown else "",
     )
-
-
-def workspace_view(workspace: Workspace) -> RenderableType:
-    """Return a workspace as a rich renderable."""
-    return stack(workspace_headline(workspace), "", workspace_tables(workspace))
+    return stack(size, "", workspace_tables(workspace))
 
 
 def workspace_tables(workspace: Workspace, indent: int = 0) -> RenderableType:
