@@ -333,8 +333,9 @@ class JudgedCall:
             return
         for mode, deterministic in zip(done["modes"], (False, True), strict=False):
             if mode.get("deterministic") is not deterministic:
-                unset = "the determinism switch was not set as planned"
-                yield self._mode(deterministic, findings=(unset,))
+                yield self._mode(
+                    deterministic, findings=("the determinism switch was not set as planned",)
+                )
             else:
                 yield self._judged(mode, deterministic)
 
@@ -358,8 +359,9 @@ class JudgedCall:
         findings: list[str] = []
         if "error" in mode:
             fields |= {"verdict": "not run", "status": _status_in(mode["error"])}
-            finding = Text("expected success, the device refused it: {error}", error=mode["error"])
-            findings.append(finding)
+            findings.append(
+                Text("expected success, the device refused it: {error}", error=mode["error"])
+            )
         elif self._measure(place, planned, fields, findings):
             self._judge_bits(mode, place, deterministic, fields, findings)
         return self._mode(deterministic, findings=tuple(findings), **fields)
@@ -488,8 +490,11 @@ class JudgedCall:
             )
             stored = array.view(np.uint16) if dtype else array
             if checksum(stored) != digest:
-                message = Text("{path}: not what the script wrote", path=folder / f"{name}.npy")
-                raise UsageError("folder", message, "copy the results again")
+                raise UsageError(
+                    "folder",
+                    Text("{path}: not what the script wrote", path=folder / f"{name}.npy"),
+                    "copy the results again",
+                )
             results[output] = array
         return results
 

@@ -208,8 +208,10 @@ def compare_values(first: Any, second: Any) -> Compared:
     same = first == second or (first != first and second != second)  # nan
     if same and isinstance(first, StoredTensor) == isinstance(second, StoredTensor):
         return EQUAL
-    text = Text("{first} against {second}", first=_text(first), second=_text(second))
-    return Compared(Comparison.DIFFERENT, text)
+    return Compared(
+        Comparison.DIFFERENT,
+        Text("{first} against {second}", first=_text(first), second=_text(second)),
+    )
 
 
 def _text(value: Any) -> str:

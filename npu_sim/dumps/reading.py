@@ -242,11 +242,13 @@ def _compared(sides: Sequence[_Side]) -> tuple[list[DumpComparison], list[Dump]]
     """
     pairs, alone = matched(sides[0].dumps, sides[1].dumps)
     if not pairs:
-        places = ", ".join(dump.place for dump in sides[1].dumps[:MOST_PLACES])
         raise UsageError(
             "against",
             "against: the two dumps have no step and rank in common",
-            Text("they have {places}", places=places),
+            Text(
+                "they have {places}",
+                places=", ".join(dump.place for dump in sides[1].dumps[:MOST_PLACES]),
+            ),
         )
     return [compare_dumps(*pair) for pair in pairs], alone
 
@@ -409,8 +411,9 @@ def _described(call: DumpedCall, dump: Dump, target: _Target, verified: bool) ->
     found = {"path": planned.path, "timing": ReadOnlyDict(timing), **_statistics(call)}
     verification = ""
     if verified:
-        device = {"product": target.profile, "deterministic": target.deterministic}
-        verification = _verification(call, device, explain=True)
+        verification = _verification(
+            call, {"product": target.profile, "deterministic": target.deterministic}, explain=True
+        )
     if not isinstance(verification, Verification):
         found["unverified"] = verification
         return DescribedCall(call, answer.model_copy(update=found), None)

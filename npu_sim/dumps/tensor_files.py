@@ -107,9 +107,8 @@ def _read_archive(file: IO[bytes]) -> np.ndarray:
                 )
             )
         strides = tuple(stride * dtype.itemsize for stride in tensor.strides)
-        offset = tensor.offset * dtype.itemsize
         # NumPy checks that shape and strides lie within the data.
-        return np.ndarray(tensor.shape, dtype, data, offset, strides)
+        return np.ndarray(tensor.shape, dtype, data, tensor.offset * dtype.itemsize, strides)
 
 
 def _stored(archive: zipfile.ZipFile, name: str, most_bytes: int) -> bytes:
@@ -188,8 +187,9 @@ class _TensorUnpickler(pickle._Unpickler):
         try:
             return GLOBALS[module, name]
         except KeyError:
-            text = Text("it names {name}, which is not loaded", name=shown(f"{module}.{name}"))
-            raise pickle.UnpicklingError(text) from None
+            raise pickle.UnpicklingError(
+                Text("it names {name}, which is not loaded", name=shown(f"{module}.{name}"))
+            ) from None
 
     def persistent_load(self, identity: Any) -> _Storage:
         """Return the description of a storage; the device that it was on does not matter."""

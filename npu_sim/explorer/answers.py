@@ -46,8 +46,11 @@ SHOWN_AFTER = ("Launches", "Decisions", "Tiling")
 
 def refusal(error: NpuSimError) -> dict[str, Any]:
     """Return a refused call or an invalid state as the page shows it."""
-    text = refusal_text(error) if isinstance(error, AclnnError) else str(error)
-    return {"outcome": error.outcome, "error": error.as_dict(), "text": text}
+    return {
+        "outcome": error.outcome,
+        "error": error.as_dict(),
+        "text": refusal_text(error) if isinstance(error, AclnnError) else str(error),
+    }
 
 
 def failure(error: Exception) -> dict[str, str]:

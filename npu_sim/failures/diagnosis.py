@@ -393,8 +393,10 @@ def _tiling_of_exception(
     if structure is None or not words:
         return {}, impossible
     if not any(int(word, 16) for word in words):
-        lost = Text("all words of the tiling structure are 0: the arguments did not arrive")
-        return {}, [*impossible, lost]
+        return {}, [
+            *impossible,
+            Text("all words of the tiling structure are 0: the arguments did not arrive"),
+        ]
     chosen = plan.release if plan else release
     try:
         tiling = decode_tiling(structure.kernel, words, release=chosen or default_release())

@@ -305,8 +305,13 @@ class _Interpretation:
 
     def _call_group(self, calls: tuple[MeasuredCall, ...]) -> CallGroup:
         table = timeline(calls[0].possible.plan, self.profile)
-        bounds = tuple(launch.us for launch in table.launches)
-        return CallGroup(calls, bounds, table.assumptions, table.otherwise, table.coverage)
+        return CallGroup(
+            calls,
+            tuple(launch.us for launch in table.launches),
+            table.assumptions,
+            table.otherwise,
+            table.coverage,
+        )
 
 
 def _interpret(measured: _Measured, profile: Profile, clock_mhz: float) -> _Interpretation:

@@ -281,8 +281,11 @@ class Difference:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the difference as plain data."""
-        values = [{"value": value, "targets": list(labels)} for value, labels in self.values]
-        return {"fact": self.fact, "lines": [row.line for row in self.rows], "values": values}
+        return {
+            "fact": self.fact,
+            "lines": [row.line for row in self.rows],
+            "values": [{"value": value, "targets": list(labels)} for value, labels in self.values],
+        }
 
 
 def differences(rows: Iterable[Row]) -> list[Difference]:

@@ -622,8 +622,11 @@ def range_bars(rows: Sequence[RangeRow], name: str) -> Markup:
     y = len(rows) * ROW
     parts.append(caption("0", y + 14))
     parts.append(caption(str(longest), y + 14, longest * scale, "end"))
-    label = say("legal values of {name}, to scale from 0 to {longest}", name=name, longest=longest)
-    return picture(y + 22, parts, label)
+    return picture(
+        y + 22,
+        parts,
+        say("legal values of {name}, to scale from 0 to {longest}", name=name, longest=longest),
+    )
 
 
 HATCHES = element(

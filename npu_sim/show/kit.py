@@ -70,13 +70,16 @@ def lines_of(answer: KitCheck) -> list[tuple[str, str]]:
         text = "{text}; vector estimates {low:+.0%} to {high:+.0%}"
         time = Text(text, text=time, low=min(errors), high=max(errors))
     numbers = joined(map(str, answer.missing[:MOST_FINDINGS]), ", ")
-    missing = Text("no results of the calls {numbers}", numbers=numbers)
     return [
         ("bits", bits),
         ("cores", _as_planned(cores)),
         ("status", _as_planned(status)),
         ("time", time),
-        *([("missing", missing)] if numbers else []),
+        *(
+            [("missing", Text("no results of the calls {numbers}", numbers=numbers))]
+            if numbers
+            else []
+        ),
     ]
 
 

@@ -474,8 +474,11 @@ def plan_pictures(plan: Plan) -> Pictures:
 
 def workspace_pictures(workspace: Workspace) -> Pictures:
     """Return the picture of a workspace."""
-    draw = partial(workspace_map, workspace.parts, workspace.total_bytes)
-    return {"workspace": draw} if workspace.parts else {}
+    return (
+        {"workspace": partial(workspace_map, workspace.parts, workspace.total_bytes)}
+        if workspace.parts
+        else {}
+    )
 
 
 def result_pictures(result: Result) -> Pictures:

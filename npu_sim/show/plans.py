@@ -106,8 +106,9 @@ def _memory_blocks(plan: Plan) -> tuple[Block, ...]:
         for colour, _ in memory_colours(memory)[: len(memory.allocations)]
     )
     headings, folded = ("memory", "buffer", "bytes", "note"), len(rows) > 16
-    table = Table(headings, rows, "every buffer", folded=folded, colours=colours)
-    return Picture(memory_map(plan.memories)), table
+    return Picture(memory_map(plan.memories)), Table(
+        headings, rows, "every buffer", folded=folded, colours=colours
+    )
 
 
 def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:

@@ -424,8 +424,11 @@ def _switch_text(switch: Mapping[str, Any]) -> str:
     if not switch:
         return ""
     if "status" in switch:
-        text = "; with deterministic computation refused {status}: {reason}"
-        return say(text, status=switch["status"], reason=switch["message"])
+        return say(
+            "; with deterministic computation refused {status}: {reason}",
+            status=switch["status"],
+            reason=switch["message"],
+        )
     still = ", ".join(switch["timing"] or ())
     return say(
         "; with deterministic computation: path '{switch}'{still}{unknown}",
@@ -809,8 +812,11 @@ def _cells_table(matrix: Matrix) -> Table:
         )
         for row in matrix.rows
     )
-    headings = ("line", "count", "name", "operator", "inputs", *matrix.labels)
-    return Table(headings, rows, "Calls: workspace, or the code")
+    return Table(
+        ("line", "count", "name", "operator", "inputs", *matrix.labels),
+        rows,
+        "Calls: workspace, or the code",
+    )
 
 
 def _faults_table(matrix: Matrix) -> Table:

@@ -151,8 +151,11 @@ def write_sarif(path: Path, matrix: Matrix, file: str) -> None:
             if level == ACCEPTED:
                 result["suppressions"] = [{"kind": "external"}]
             results.append(result)
-    rules = [{"id": name} for name in dict.fromkeys(result["ruleId"] for result in results)]
-    driver = {"name": "npu_sim", "version": __version__, "rules": rules}
+    driver = {
+        "name": "npu_sim",
+        "version": __version__,
+        "rules": [{"id": name} for name in dict.fromkeys(result["ruleId"] for result in results)],
+    }
     write_text(
         path,
         json.dumps(

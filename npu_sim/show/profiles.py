@@ -375,8 +375,14 @@ def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
         )
         if measured.line in bounds:
             bound, binding = bounds[measured.line]
-            facts = {"line": measured.line, "binds": binding}
-            events.append({**place, "tid": BOUND, "dur": bound, "args": facts})
+            events.append(
+                {
+                    **place,
+                    "tid": BOUND,
+                    "dur": bound,
+                    "args": {"line": measured.line, "binds": binding},
+                }
+            )
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",
@@ -580,8 +586,11 @@ def profile_comparison_view(comparison: ProfileComparison) -> RenderableType:
     )
     numbers = ("launches", "time before", "time after", "ratio", "share")
     columns = (Column("kernel", key=True), *(Column(name, right=True) for name in numbers))
-    table = Table(columns, [_cells(kernel) for kernel in comparison.kernels])
-    return stack(Paragraph(title, "bold green", is_line=True), "", table)
+    return stack(
+        Paragraph(title, "bold green", is_line=True),
+        "",
+        Table(columns, [_cells(kernel) for kernel in comparison.kernels]),
+    )
 
 
 def _cells(change: KernelChange) -> tuple[str, ...]:

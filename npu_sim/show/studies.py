@@ -200,8 +200,11 @@ def certificate_lines(certificates: Iterable[Certificate]) -> Iterator[Line]:
         )
         formula = certificate.text
         cut = formula[:SHOWN_TREE].rpartition(" ")[0] + " ..."
-        first = f"t0 = {certificate.terms[0]}, ..."
-        yield ("", cut if len(formula) > SHOWN_TREE else formula, first)
+        yield (
+            "",
+            cut if len(formula) > SHOWN_TREE else formula,
+            f"t0 = {certificate.terms[0]}, ...",
+        )
 
 
 def certificate_view(certificate: Certificate) -> RenderableType:

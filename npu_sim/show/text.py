@@ -150,8 +150,11 @@ def _memory_line(memory: Memory) -> Line:
         percent=100 * memory.used_bytes / memory.capacity_bytes,
         phase=say(", {phase}", memory) if memory.phase else "",
     )
-    note = joined((Text("{name} {bytes}", allocation) for allocation in memory.allocations), ", ")
-    return ("buffer" if memory.name == "UB" else memory.name, used, note)
+    return (
+        "buffer" if memory.name == "UB" else memory.name,
+        used,
+        joined((Text("{name} {bytes}", allocation) for allocation in memory.allocations), ", "),
+    )
 
 
 def _workspace_line(workspace: Workspace) -> Line:
@@ -238,8 +241,11 @@ def values_text(decision: Decision) -> str:
 def plan_view(plan: Plan, results: Sequence[Line] = ()) -> Group:
     """Return a plan, and the results of its run if any, as a rich renderable."""
     headline = Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True)
-    lines = (*plan_lines(plan), *change_lines(plan), *results)
-    return stack(headline, "", lines_table(lines, styles=LINE_STYLES))
+    return stack(
+        headline,
+        "",
+        lines_table((*plan_lines(plan), *change_lines(plan), *results), styles=LINE_STYLES),
+    )
 
 
 def prepared_view(prepared: Prepared) -> Group:
@@ -407,8 +413,11 @@ def _own(node: WorkspaceNode) -> str:
 def plan_command(plan: Plan, product: str) -> str:
     """Return the command that shows a plan; ``product`` is a name or a profile file."""
     device = {"soc": plan.soc, "release": plan.release}
-    switches = {"deterministic": plan.deterministic, "limits": plan.limits}
-    return _command(plan.operator, plan.arguments, {"product": product, **device, **switches})
+    return _command(
+        plan.operator,
+        plan.arguments,
+        {"product": product, **device, "deterministic": plan.deterministic, "limits": plan.limits},
+    )
 
 
 def command_line(operator: str, arguments: Mapping[str, Any], product: str, target: Target) -> str:

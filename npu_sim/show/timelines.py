@@ -96,8 +96,12 @@ def estimate_text(estimate: Estimate) -> str:
 
 
 def _ranged(us: float, low: float, high: float) -> str:
-    shown = {"estimate": about_us(us), "low": about_us(low), "high": about_us(high)}
-    return say("about {estimate} us ({low} to {high})", **shown)
+    return say(
+        "about {estimate} us ({low} to {high})",
+        estimate=about_us(us),
+        low=about_us(low),
+        high=about_us(high),
+    )
 
 
 def estimate_note(estimate: Estimate) -> str:
@@ -161,8 +165,14 @@ def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
     """Return the evidence of all estimates of a comparison; empty if there are none."""
     estimates = (estimate for timeline in timelines for estimate in _estimates_of(timeline))
     evidence = joined(dict.fromkeys(estimate.evidence for estimate in estimates))
-    text = "estimates (V: busy time of the vector pipe, not of the launch): {evidence}"
-    return say(text, evidence=evidence) if evidence else ""
+    return (
+        say(
+            "estimates (V: busy time of the vector pipe, not of the launch): {evidence}",
+            evidence=evidence,
+        )
+        if evidence
+        else ""
+    )
 
 
 def _launch_line(number: int, launch: LaunchTime) -> Line:
@@ -175,8 +185,11 @@ def _launch_line(number: int, launch: LaunchTime) -> Line:
     doubt = "" if launch.evidence is Evidence.EXACT else Text("; {value}", launch.evidence)
     label = "launches" if number == 0 else ""
     if not launch.binds:
-        value = say("{kernel}: counted 0", launch)
-        return (label, value, say("no AI core runs it{doubt}", doubt=doubt))
+        return (
+            label,
+            say("{kernel}: counted 0", launch),
+            say("no AI core runs it{doubt}", doubt=doubt),
+        )
     note = Text("{percent}; {how}{doubt}", percent=percent_text(launch.share), how=how, doubt=doubt)
     return (label, f"{launch.kernel}: {time_text(launch.us)}", note)
 
@@ -189,11 +202,16 @@ def _change_line(change: Change, coverage: str) -> Line:
         "{percent} less" if change.saved_share >= 0 else "{percent} more",
         percent=percent_text(abs(change.saved_share)),
     )
-    time = covered_time(change.bound_us, coverage)
     return (
         "changed",
         change.change,
-        say("at least {time}, {saved}{note}{gone}", time=time, saved=saved, note=note, gone=gone),
+        say(
+            "at least {time}, {saved}{note}{gone}",
+            time=covered_time(change.bound_us, coverage),
+            saved=saved,
+            note=note,
+            gone=gone,
+        ),
     )
 
 

@@ -141,8 +141,9 @@ def _reachable_sets(verdict: OutputVerdict) -> list[tuple[str, str]]:
         if not min(counts)
         else "{least} to {most} values an element, within {ulp} ulp ({count} elements examined)"
     )
-    width = Text(text, least=min(counts), most=max(counts), ulp=ulp, count=len(examined))
-    return [("reachable", width)]
+    return [
+        ("reachable", Text(text, least=min(counts), most=max(counts), ulp=ulp, count=len(examined)))
+    ]
 
 
 def _explanation(explanation: Explanation) -> str:
@@ -251,8 +252,12 @@ def _differing_rows(
         )
         for row in difference.rows[:most]
     ]
-    headings = ("row", "elements", "largest difference", "first result", "second result")
-    return Table(headings, rows, "Rows", indent=indent)
+    return Table(
+        ("row", "elements", "largest difference", "first result", "second result"),
+        rows,
+        "Rows",
+        indent=indent,
+    )
 
 
 def output_verdict_view(verdict: OutputVerdict, product: str = "") -> RenderableType:
@@ -458,8 +463,12 @@ def call_lines(call: CallInDump) -> Iterator[tuple[str, str]]:
     yield from (("impossible", text) for text in call.contradictions)
     for output, detail in call.details.items():
         if count := detail["elements"]["unreachable"]:
-            of = sum(detail["elements"].values())
-            text = Text("{output}: {count} of {of} elements", output=output, count=count, of=of)
+            text = Text(
+                "{output}: {count} of {of} elements",
+                output=output,
+                count=count,
+                of=sum(detail["elements"].values()),
+            )
             yield "unreachable", text
     yield from (("explained by", text) for text in call.explanations)
     yield from (("note", text) for text in call.remarks)

@@ -487,8 +487,10 @@ class Recorder:
                 self.flow.add_parameter(buffer)
         parameter = next(iter(module._parameters.values()), None)
         modules.append(module)
-        place = place_of(self.names.of(module), self.names.of(parameter), self.directory)
-        self._begin(place, self.repeats.get(module, 1))
+        self._begin(
+            place_of(self.names.of(module), self.names.of(parameter), self.directory),
+            self.repeats.get(module, 1),
+        )
 
     def _leave(self, module: torch.nn.Module, arguments: tuple[Any, ...], *rest: Any) -> None:
         """Close the span of a module, and inner spans that an exception left open.

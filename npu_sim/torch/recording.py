@@ -292,8 +292,12 @@ def _replacement() -> _Module:
     ignored = dict.fromkeys(NO_EFFECT, _returning(None)) | dict.fromkeys(ZERO, _returning(0))
     amp = _module("npu.amp", autocast=_autocast, GradScaler=partial(torch.amp.GradScaler, "cpu"))
     npu = _module("npu", **{**of_cpu, **ignored}, amp=amp)
-    contrib = _module("contrib", transfer_to_npu=_module("contrib.transfer_to_npu"))
-    return _module("", **_functions(), npu=npu, contrib=contrib)
+    return _module(
+        "",
+        **_functions(),
+        npu=npu,
+        contrib=_module("contrib", transfer_to_npu=_module("contrib.transfer_to_npu")),
+    )
 
 
 def _module(path: str, **names: Any) -> _Module:

@@ -249,8 +249,13 @@ def record_command(options: Options, script: Script, arguments: ScriptArguments 
             else:
                 print_text(show.preflight.recording_view(recording.as_dict(), str(out)))
             if passed_on:
-                text = "{options} belong to the script; options of npu-sim stand before it"
-                print_text(say(text, options=" ".join(passed_on)), error=True)
+                print_text(
+                    say(
+                        "{options} belong to the script; options of npu-sim stand before it",
+                        options=" ".join(passed_on),
+                    ),
+                    error=True,
+                )
 
         try:
             with _before_exit(finish):
