@@ -100,11 +100,8 @@ def kit(
     else:
         chosen = list(_given_calls(Path(calls), left_out))
     if not chosen:
-        raise UsageError(
-            "calls",
-            Text("{soc}: no call that torch_npu reaches", soc=profile.soc),
-            Text("operators: {names}", names=", ".join(CALLS)),
-        )
+        message = Text("{soc}: no call that torch_npu reaches", soc=profile.soc)
+        raise UsageError("calls", message, Text("operators: {names}", names=", ".join(CALLS)))
     lines = [line_of(number, call, profile) for number, call in enumerate(chosen, 1)]
     folder.mkdir(exist_ok=True)
     head = {"schema": SCHEMA, "soc": profile.soc, "release": profile.release}

@@ -64,8 +64,9 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     """Return a comparison as a rich renderable."""
     several = any(row.releases != (default_release(),) for row in comparison.rows)
     columns = [column for column in COMPARED_COLUMNS if several or column.name != "release"]
-    facts = [_cells(row) for row in comparison.rows]
-    cells = [[row.get(column.name, "") for column in columns] for row in facts]
+    cells = [
+        [cells.get(column.name, "") for column in columns] for cells in map(_cells, comparison.rows)
+    ]
     tables = [
         *(after_gap(lines_table(lines)) for lines in _facts(comparison).values()),
         *(after_gap(lines_table(lines, indent=2), title) for title, lines in _upgrades(comparison)),

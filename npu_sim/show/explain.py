@@ -197,10 +197,9 @@ def _memory_rows(memory: Memory) -> list[Row]:
 
 def _limit_rows(limits: Sequence[SizeLimit]) -> Iterator[Row]:
     for limit in limits:
-        documented = say("documented {bound}", bound=bound_text(limit.documented))
         yield (
             f"{limit.name} = {limit.now}",
-            documented,
+            say("documented {bound}", bound=bound_text(limit.documented)),
             say("hardware {bound}", bound=bound_text(limit.hardware)),
         )
         binding = limit.documented.above or limit.hardware.above

@@ -375,14 +375,8 @@ def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
         )
         if measured.line in bounds:
             bound, binding = bounds[measured.line]
-            events.append(
-                {
-                    **place,
-                    "tid": BOUND,
-                    "dur": bound,
-                    "args": {"line": measured.line, "binds": binding},
-                }
-            )
+            facts = {"line": measured.line, "binds": binding}
+            events.append({**place, "tid": BOUND, "dur": bound, "args": facts})
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",
