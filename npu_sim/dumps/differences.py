@@ -63,8 +63,10 @@ class Difference:
     @property
     def comparison(self) -> Comparison:
         """How the inputs compare: the least certain of them."""
-        found = (compared.comparison for _, _, compared in self.inputs.values())
-        return max(found, default=Comparison.EQUAL)
+        return max(
+            (compared.comparison for _, _, compared in self.inputs.values()),
+            default=Comparison.EQUAL,
+        )
 
     @property
     def arguments(self) -> Mapping[str, str]:

@@ -216,8 +216,9 @@ def nearest_answer(state: State, products: Mapping[str, Profile]) -> dict[str, A
         {"key": near.axis.name, "value": _text(near.value), "path": translated(near.plan.path)}
         for near in nearest[:MOST_CHANGES]
     ]
-    numbers = (near for near in nearest if isinstance(near.axis, Number))
-    sections = [section for near in numbers for section in _pictures(near)]
+    sections = [
+        section for near in nearest if isinstance(near.axis, Number) for section in _pictures(near)
+    ]
     return {
         "changes": changes or list(_other_products(call, products)),
         "sections": [section_answer(section) for section in sections[:MOST_CHANGES]],

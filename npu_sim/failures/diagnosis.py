@@ -370,8 +370,11 @@ def _planned(operator: str, call: dict[str, Any], arguments: dict[str, Any]) -> 
         return PlannedCall(plan(operator, **call, **arguments))
     except NO_PLAN as error:
         places = compare(operator, release="all", deterministic=call["deterministic"], **arguments)
-        profiles = (row.profile for row in places.rows if row.plan is not None)
-        names = (f"{profile.product.title} {profile.soc} {profile.release}" for profile in profiles)
+        names = (
+            f"{row.profile.product.title} {row.profile.soc} {row.profile.release}"
+            for row in places.rows
+            if row.plan is not None
+        )
         return PlannedCall(None, error, tuple(names))
 
 

@@ -289,8 +289,11 @@ def _has_less_overhead(changed: Plan, plan: Plan) -> bool:
 
 def _other_traffic(plan: Plan) -> int:
     """Return the bytes moved by launches other than the operator's kernel."""
-    others = (launch for launch in plan.launches if launch.kernel != plan.kernel)
-    return sum(launch.read_bytes + launch.written_bytes for launch in others)
+    return sum(
+        launch.read_bytes + launch.written_bytes
+        for launch in plan.launches
+        if launch.kernel != plan.kernel
+    )
 
 
 def _change(

@@ -73,8 +73,9 @@ class MeasuredProfile(Printed, Tabular):
             if group.possible_calls
             for launch in group.launches
         }
-        calls = [call for group in self.calls for call in group.calls]
-        return lines | {launch.line for call in calls for launch in call.launches}
+        return lines | {
+            launch.line for group in self.calls for call in group.calls for launch in call.launches
+        }
 
     @cached_property
     def not_modelled(self) -> dict[str, float]:

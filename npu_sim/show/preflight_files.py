@@ -188,8 +188,9 @@ def markdown(matrix: Matrix) -> str:
     """Return the matrix as a Markdown table for a step summary."""
     rows = [["line", "calls", "call", *matrix.labels]]
     for row in matrix.rows:
-        results = (row.cells.get(label) for label in matrix.labels)
-        cells = (cell_text(checked, matrix.policy.max_workspace) for checked in results)
+        cells = (
+            cell_text(row.cells.get(label), matrix.policy.max_workspace) for label in matrix.labels
+        )
         rows.append([str(row.line), count_text(row), row.title, *cells])
     head, *calls = (f"| {' | '.join(map(_markdown, row))} |" for row in rows)
     rule = f"| {' | '.join(['---:', '---:', *['---'] * (1 + len(matrix.labels))])} |"

@@ -143,8 +143,11 @@ def precision_lines(study: PrecisionStudy) -> Iterator[Line]:
             for cause in output.causes
         )
         yield ("", "each cause alone, in ulp", joined(causes, ", "))
-        with_numbers = (cause for cause in output.causes if isinstance(cause.note, Text))
-        yield from (("", cause.name, cause.note) for cause in with_numbers)
+        yield from (
+            ("", cause.name, cause.note)
+            for cause in output.causes
+            if isinstance(cause.note, Text)  # notes with numbers
+        )
     yield from ((label, "refused", message) for label, message in study.refused.items())
     yield from precision_meanings()
 

@@ -163,8 +163,11 @@ def estimate_cell(timeline: Timeline) -> str:
 
 def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
     """Return the evidence of all estimates of a comparison; empty if there are none."""
-    estimates = (estimate for timeline in timelines for estimate in _estimates_of(timeline))
-    evidence = joined(dict.fromkeys(estimate.evidence for estimate in estimates))
+    evidence = joined(
+        dict.fromkeys(
+            estimate.evidence for timeline in timelines for estimate in _estimates_of(timeline)
+        )
+    )
     return (
         say(
             "estimates (V: busy time of the vector pipe, not of the launch): {evidence}",

@@ -552,9 +552,8 @@ def dump_report(reading: DumpReading, command: str = "") -> Document:
 
 def _details(call: CallInDump, folder: str) -> tuple[str, Iterable[Block]]:
     """Return a section: what deserves a look in a call, and its results if not all are equal."""
-    outputs = (_output(output, detail) for output, detail in call.details.items())
     title = " ".join(filter(None, (folder, call.place, call.entry)))
-    blocks = (block for verdict in outputs for block in verdict)
+    blocks = (block for item in call.details.items() for block in _output(*item))
     return f"{title}: {call.operator}", (lines_table(call_lines(call)), *blocks)
 
 

@@ -241,8 +241,7 @@ def operator_of(name: str, gradient: Gradient | None = None) -> Any:
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         outputs = compute(declared.name, current_device(), arguments(args, kwargs))
-        written = (torch.empty(0) if output is None else output for output in outputs)
-        return _unpacked(tuple(written))
+        return _unpacked(tuple(torch.empty(0) if output is None else output for output in outputs))
 
     def shapes(*args: Any, **kwargs: Any) -> Any:
         values = arguments(args, kwargs)

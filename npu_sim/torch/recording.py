@@ -315,8 +315,9 @@ def _autocast(
 
 def _functions() -> dict[str, Any]:
     """Return the functions of this package under the names of ``torch_npu``."""
-    functions = differentiable_functions().items()
-    return {name: value for name, value in functions if name.startswith("npu_")}
+    return {
+        name: value for name, value in differentiable_functions().items() if name.startswith("npu_")
+    }
 
 
 def _returning(value: int | None) -> Callable[..., int | None]:

@@ -28,7 +28,8 @@ def determinism_command(operator: str, arguments: dict[str, Any], options: Optio
             "with deterministic computation there is one legal order, and nothing to study",
             "leave it out: the study tells its result apart from the others'",
         )
-    variable_rows = [output.rows for output in _study(options, operator, arguments).outputs]
+    study = _study(options, operator, arguments)
+    variable_rows = [output.rows for output in study.outputs]
     if options.rows_out is not None:
         files.writing.write_text(options.rows_out, show.studies.rows_csv(variable_rows))
     if options.rows and not options.json:
