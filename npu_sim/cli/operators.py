@@ -84,8 +84,11 @@ class NpuSimCommand(_PlainHelp, TyperCommand):
                 hint = Text("leave it out")
                 if singular in known - {typed}:
                     hint = Text("{option} {value}", option=singular, value=value)
-                message = Text("{option} takes no value, got {value}", option=typed, value=value)
-                raise UsageError(typed.lstrip("-"), message, hint)
+                raise UsageError(
+                    typed.lstrip("-"),
+                    Text("{option} takes no value, got {value}", option=typed, value=value),
+                    hint,
+                )
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

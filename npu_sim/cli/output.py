@@ -322,8 +322,11 @@ def _hint(name: str, ctx: Any) -> str:
 
 def unknown_command(name: str, known: Iterable[str], ctx: Any) -> UsageError:
     """Return the error of a command that is not among the known ones."""
-    message = Text("No such command: {name}", name=repr(name)) + closest(name, known)
-    return UsageError("", message, _hint(name, ctx))
+    return UsageError(
+        "",
+        Text("No such command: {name}", name=repr(name)) + closest(name, known),
+        _hint(name, ctx),
+    )
 
 
 INTERRUPTED = 128 + signal.SIGINT

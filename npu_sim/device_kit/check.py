@@ -238,8 +238,7 @@ def _device_findings(
     profile: Profile, device: Mapping[str, Any], lines: list[dict[str, Any]], modes: list[ModeCheck]
 ) -> Iterator[str]:
     """Yield what is wrong with the device as a whole: another SoC, by its name or by its cores."""
-    soc = profile.product.soc_named(str(device.get("soc")))
-    if soc != profile.soc:
+    if profile.product.soc_named(str(device.get("soc"))) != profile.soc:
         yield Text(
             "the results are of {soc}, the kit was made for {wanted}",
             soc=device.get("soc"),
@@ -274,12 +273,15 @@ def _cores(
 def _arguments(line: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call without data."""
     operator: Operator = load_operator(line["operator"])
-    specs = {
-        name: f"{'x'.join(map(str, tensor['shape'])) or 'scalar'}:{tensor['dtype']}"
-        for name, tensor in line["inputs"].items()
-        if name in operator.input_names
+    return {
+        **line.get("derived", {}),
+        **{
+            name: f"{'x'.join(map(str, tensor['shape'])) or 'scalar'}:{tensor['dtype']}"
+            for name, tensor in line["inputs"].items()
+            if name in operator.input_names
+        },
+        **line["attributes"],
     }
-    return {**line.get("derived", {}), **specs, **line["attributes"]}
 
 
 def plan_or_error(
@@ -321,16 +323,19 @@ class JudgedCall:
             return
         made = {name: checksum(array) for name, array in self.inputs.items()}
         if done.get("inputs") != made:
-            other = ", ".join(
-                name for name in made if done.get("inputs", {}).get(name) != made[name]
+            finding = Text(
+                "the results are of other inputs: {names}",
+                names=", ".join(
+                    name for name in made if done.get("inputs", {}).get(name) != made[name]
+                ),
             )
-            finding = Text("the results are of other inputs: {names}", names=other)
             yield self._mode(False, findings=(finding,))
             return
         for mode, deterministic in zip(done["modes"], (False, True), strict=False):
             if mode.get("deterministic") is not deterministic:
-                unset = "the determinism switch was not set as planned"
-                yield self._mode(deterministic, findings=(unset,))
+                yield self._mode(
+                    deterministic, findings=("the determinism switch was not set as planned",)
+                )
             else:
                 yield self._judged(mode, deterministic)
 
@@ -354,8 +359,9 @@ class JudgedCall:
         findings: list[str] = []
         if "error" in mode:
             fields |= {"verdict": "not run", "status": _status_in(mode["error"])}
-            finding = Text("expected success, the device refused it: {error}", error=mode["error"])
-            findings.append(finding)
+            findings.append(
+                Text("expected success, the device refused it: {error}", error=mode["error"])
+            )
         elif self._measure(place, planned, fields, findings):
             self._judge_bits(mode, place, deterministic, fields, findings)
         return self._mode(deterministic, findings=tuple(findings), **fields)
@@ -453,8 +459,7 @@ class JudgedCall:
                 explain=False,
                 **arguments,
             )
-            worst = fields.get("verdict", "equal")
-            fields["verdict"] = max(worst, answer.status, key=order.index)
+            fields["verdict"] = max(fields.get("verdict", "equal"), answer.status, key=order.index)
             fields.setdefault("results", dict(run["results"]))
             impossible = {
                 name: output.counts["unreachable"]
@@ -485,8 +490,11 @@ class JudgedCall:
             )
             stored = array.view(np.uint16) if dtype else array
             if checksum(stored) != digest:
-                message = Text("{path}: not what the script wrote", path=folder / f"{name}.npy")
-                raise UsageError("folder", message, "copy the results again")
+                raise UsageError(
+                    "folder",
+                    Text("{path}: not what the script wrote", path=folder / f"{name}.npy"),
+                    "copy the results again",
+                )
             results[output] = array
         return results
 

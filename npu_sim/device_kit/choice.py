@@ -166,14 +166,14 @@ def _size(call: KitCall) -> tuple[bool, int]:
 def _candidates(operator: Operator, profile: Profile) -> Iterator[KitCall]:
     """Yield calls with their features: of random ones and of changes of the telling ones."""
     random = np.random.default_rng(1)
-    drawn = _drawn(operator, random)
-    changed = _changed(operator, _telling(operator, profile, drawn), random)
+    changed = _changed(operator, _telling(operator, profile, _drawn(operator, random)), random)
     telling = _telling(operator, profile, changed)
     for codes in zip(*(telling[axis.name].tolist() for axis in operator.axes), strict=True):
-        values = {
-            axis.name: axis.value(code) for axis, code in zip(operator.axes, codes, strict=True)
-        }
-        call = described(operator, values, profile)
+        call = described(
+            operator,
+            {axis.name: axis.value(code) for axis, code in zip(operator.axes, codes, strict=True)},
+            profile,
+        )
         if call is None:
             continue
         if any(feature[1] == "refused" for feature in call.features) and not call.paths:

@@ -130,8 +130,11 @@ def _new_folder(folder: Path) -> Path:
             return folder
     except OSError as error:
         raise UsageError("out", Text("{folder}: {error}", folder=folder, error=error), "") from None
-    message = Text("{folder} is not an empty folder", folder=folder)
-    raise UsageError("out", message, "name a new folder, in a folder that exists")
+    raise UsageError(
+        "out",
+        Text("{folder} is not an empty folder", folder=folder),
+        "name a new folder, in a folder that exists",
+    )
 
 
 def _given_calls(path: Path, left_out: list[str]) -> Iterator[KitCall]:
@@ -146,8 +149,9 @@ def _given_calls(path: Path, left_out: list[str]) -> Iterator[KitCall]:
                 call = call_of(values)
                 operator: Operator = load_operator(values["op"])
                 if operator.name not in CALLS or call.kernel:
-                    reason = Text("torch_npu does not call {operator}", operator=values["op"])
-                    raise MalformedLineError(reason)
+                    raise MalformedLineError(
+                        Text("torch_npu does not call {operator}", operator=values["op"])
+                    )
                 arguments = operator_inputs(operator, values["inputs"])
                 fixed = fixed_call(operator, arguments)
             except (MalformedLineError, UsageError) as error:
@@ -166,10 +170,6 @@ def _given_calls(path: Path, left_out: list[str]) -> Iterator[KitCall]:
 def line_of(number: int, call: KitCall, profile: Profile) -> dict[str, Any]:
     """Return the line of a call in ``calls.jsonl``."""
     operator = call.operator
-    attributes = {
-        attribute.name: call.arguments.get(attribute.name, attribute.default)
-        for attribute in operator.attributes
-    }
     return {
         "number": number,
         "operator": operator.name,
@@ -179,7 +179,10 @@ def line_of(number: int, call: KitCall, profile: Profile) -> dict[str, Any]:
             for name in CALLS[operator.name].derived
             if call.arguments.get(name) is not None
         },
-        "attributes": attributes,
+        "attributes": {
+            attribute.name: call.arguments.get(attribute.name, attribute.default)
+            for attribute in operator.attributes
+        },
         "planned": [planned(call, profile, mode) for mode in (False, True)],
     }
 

@@ -117,11 +117,14 @@ def arguments_of(entry: Entry) -> dict[str, Any]:
     """Return the arguments of a forward entry by name, ``input 0`` for instance if unknown."""
     wrappings = _wrapped_functions().get(function_of(entry.name))
     names = wrappings[0].function.arguments if wrappings else ()
-    given = (
-        (names[place] if place < len(names) else f"input {place}", value)
-        for place, value in enumerate(entry.inputs)
-    )
-    return {**entry.keywords, **entry.parameters, **dict(given)}
+    return {
+        **entry.keywords,
+        **entry.parameters,
+        **{
+            names[place] if place < len(names) else f"input {place}": value
+            for place, value in enumerate(entry.inputs)
+        },
+    }
 
 
 def _function_call(dump: Dump, forward: Entry, wrapping: _Wrapping) -> Iterator[DumpedCall]:
@@ -134,14 +137,18 @@ def _function_call(dump: Dump, forward: Entry, wrapping: _Wrapping) -> Iterator[
             if isinstance(arguments.get(name), StoredTensor)
         )
     returned = backward.returned if backward is not None else ()
-    wrapped = WrappedCall(
-        name=forward.name,
-        arguments=arguments,
-        outputs=forward.returned,
-        output_gradients=backward.inputs if backward is not None else None,
-        gradients=dict(zip(gradients, returned, strict=False)),
+    yield from _rebuilt(
+        WrappedCall(
+            name=forward.name,
+            arguments=arguments,
+            outputs=forward.returned,
+            output_gradients=backward.inputs if backward is not None else None,
+            gradients=dict(zip(gradients, returned, strict=False)),
+        ),
+        wrapping,
+        forward,
+        backward,
     )
-    yield from _rebuilt(wrapped, wrapping, forward, backward)
 
 
 def _module_call(dump: Dump, forward: Entry, wrapping: _Wrapping) -> Iterator[DumpedCall]:
@@ -156,21 +163,23 @@ def _module_call(dump: Dump, forward: Entry, wrapping: _Wrapping) -> Iterator[Du
         return
     if any(_shares_parameter(forward, entry) for entry in dump.entries.values()):
         return
-    wrapped = WrappedCall(
-        name=forward.name,
-        arguments=arguments_of(forward),
-        outputs=forward.returned,
-        output_gradients=backward.inputs,
-        gradients=gradients[0].outputs,
+    yield from _rebuilt(
+        WrappedCall(
+            name=forward.name,
+            arguments=arguments_of(forward),
+            outputs=forward.returned,
+            output_gradients=backward.inputs,
+            gradients=gradients[0].outputs,
+        ),
+        wrapping,
+        forward,
+        gradients[0],
     )
-    yield from _rebuilt(wrapped, wrapping, forward, gradients[0])
 
 
 def _shares_parameter(module: Entry, other: Entry) -> bool:
     """Return whether another module may have the same parameter: equal as far as is recorded."""
-    if other is module:
-        return False
-    return any(
+    return other is not module and any(
         (parameter.shape, parameter.dtype, parameter.statistics, parameter.checksum)
         == (another.shape, another.dtype, another.statistics, another.checksum)
         for parameter in module.parameters.values()
@@ -211,10 +220,9 @@ def contradictions(call: DumpedCall) -> tuple[str, ...]:
         }
         for values in (call.arguments, call.results)
     )
-    ranges = call.hook.index_ranges(call.arguments)
     outside = (
         _outside(name, arguments[name], *legal)
-        for name, legal in ranges.items()
+        for name, legal in call.hook.index_ranges(call.arguments).items()
         if isinstance(arguments.get(name), StoredTensor)
     )
     found = tuple(text for text in outside if text)

@@ -175,13 +175,17 @@ def _cause(
 ) -> tuple[bool | None, str]:
     """Return whether a call can differ by itself as it does, and what the difference means."""
     if difference.arguments:
-        listed = _listed(difference.arguments)
-        return None, Text("the two calls have different arguments: {arguments}", arguments=listed)
+        return None, Text(
+            "the two calls have different arguments: {arguments}",
+            arguments=_listed(difference.arguments),
+        )
     if not difference.is_origin:
         return None, _outside_text(difference, bool(comparison.alone))
     if calls is None or calls[0].answer.outcome != RUNS:
-        text = "npu_sim does not model this call: whether it can differ by itself is not known"
-        return None, text
+        return (
+            None,
+            "npu_sim does not model this call: whether it can differ by itself is not known",
+        )
     if devices := _devices(calls):
         return False, devices
     timing = calls[0].answer.timing
@@ -271,8 +275,9 @@ def _timing_cause(
                 outputs=outputs,
             )
         if any(texts):
-            parts = joined(filter(None, texts), "; ")
-            return False, Text("timing does not explain it: {parts}", parts=parts)
+            return False, Text(
+                "timing does not explain it: {parts}", parts=joined(filter(None, texts), "; ")
+            )
     return True, Text(
         "two runs of this call can differ on this product: {outputs}; "
         "torch.use_deterministic_algorithms(True) makes it deterministic",

@@ -63,8 +63,10 @@ class Difference:
     @property
     def comparison(self) -> Comparison:
         """How the inputs compare: the least certain of them."""
-        found = (compared.comparison for _, _, compared in self.inputs.values())
-        return max(found, default=Comparison.EQUAL)
+        return max(
+            (compared.comparison for _, _, compared in self.inputs.values()),
+            default=Comparison.EQUAL,
+        )
 
     @property
     def arguments(self) -> Mapping[str, str]:
@@ -208,8 +210,10 @@ def compare_values(first: Any, second: Any) -> Compared:
     same = first == second or (first != first and second != second)  # nan
     if same and isinstance(first, StoredTensor) == isinstance(second, StoredTensor):
         return EQUAL
-    text = Text("{first} against {second}", first=_text(first), second=_text(second))
-    return Compared(Comparison.DIFFERENT, text)
+    return Compared(
+        Comparison.DIFFERENT,
+        Text("{first} against {second}", first=_text(first), second=_text(second)),
+    )
 
 
 def _text(value: Any) -> str:

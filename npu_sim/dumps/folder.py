@@ -367,8 +367,9 @@ def _number(key: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        message = Text("{key} is not a number: {value}", key=key, value=shown(value))
-        raise ValueError(message) from None
+        raise ValueError(
+            Text("{key} is not a number: {value}", key=key, value=shown(value))
+        ) from None
 
 
 def _dtype(name: str) -> str:

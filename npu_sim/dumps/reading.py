@@ -190,8 +190,7 @@ def read_dump(
     UsageError
         For a folder without dumps, a ``dump.json`` that is no JSON, or an unknown target.
     """
-    profile = load_profile(product, soc, release)
-    default = _Target(profile, bool(deterministic))
+    default = _Target(load_profile(product, soc, release), bool(deterministic))
     sides = [_side(folder)] if against is None else [_side(folder), _side(against)]
     report = _Progress(progress, sum(len(side.calls) for side in sides))
     targets = [default for _ in sides]
@@ -243,11 +242,13 @@ def _compared(sides: Sequence[_Side]) -> tuple[list[DumpComparison], list[Dump]]
     """
     pairs, alone = matched(sides[0].dumps, sides[1].dumps)
     if not pairs:
-        places = ", ".join(dump.place for dump in sides[1].dumps[:MOST_PLACES])
         raise UsageError(
             "against",
             "against: the two dumps have no step and rank in common",
-            Text("they have {places}", places=places),
+            Text(
+                "they have {places}",
+                places=", ".join(dump.place for dump in sides[1].dumps[:MOST_PLACES]),
+            ),
         )
     return [compare_dumps(*pair) for pair in pairs], alone
 
@@ -404,15 +405,15 @@ def _described(call: DumpedCall, dump: Dump, target: _Target, verified: bool) ->
         found = {"outcome": error.outcome, "message": error.message, **_statistics(call)}
         return DescribedCall(call, answer.model_copy(update=found), None)
     except (NpuSimError, ValueError, TypeError, OverflowError) as error:
-        message = getattr(error, "message", str(error))
-        found = {"outcome": UNREADABLE, "message": message}
+        found = {"outcome": UNREADABLE, "message": getattr(error, "message", str(error))}
         return DescribedCall(call, answer.model_copy(update=found), None)
     timing = {order.output: order.reason for order in planned.order if not order.fixed}
     found = {"path": planned.path, "timing": ReadOnlyDict(timing), **_statistics(call)}
     verification = ""
     if verified:
-        device = {"product": target.profile, "deterministic": target.deterministic}
-        verification = _verification(call, device, explain=True)
+        verification = _verification(
+            call, {"product": target.profile, "deterministic": target.deterministic}, explain=True
+        )
     if not isinstance(verification, Verification):
         found["unverified"] = verification
         return DescribedCall(call, answer.model_copy(update=found), None)

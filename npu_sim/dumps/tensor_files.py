@@ -89,8 +89,7 @@ def _read_archive(file: IO[bytes]) -> np.ndarray:
         order = _stored(archive, folder + "byteorder", 16) or b"little"
         if order.strip() != b"little":
             raise ValueError(Text("its byte order is {order}", order=shown(order)))
-        pickled = _stored(archive, described, PICKLE_BYTES)
-        tensor = _TensorUnpickler(io.BytesIO(pickled)).load()
+        tensor = _TensorUnpickler(io.BytesIO(_stored(archive, described, PICKLE_BYTES))).load()
         if not isinstance(tensor, _Tensor):
             raise ValueError("it contains an object that is not a tensor")
         storage = tensor.storage
@@ -108,9 +107,8 @@ def _read_archive(file: IO[bytes]) -> np.ndarray:
                 )
             )
         strides = tuple(stride * dtype.itemsize for stride in tensor.strides)
-        offset = tensor.offset * dtype.itemsize
         # NumPy checks that shape and strides lie within the data.
-        return np.ndarray(tensor.shape, dtype, data, offset, strides)
+        return np.ndarray(tensor.shape, dtype, data, tensor.offset * dtype.itemsize, strides)
 
 
 def _stored(archive: zipfile.ZipFile, name: str, most_bytes: int) -> bytes:
@@ -189,8 +187,9 @@ class _TensorUnpickler(pickle._Unpickler):
         try:
             return GLOBALS[module, name]
         except KeyError:
-            text = Text("it names {name}, which is not loaded", name=shown(f"{module}.{name}"))
-            raise pickle.UnpicklingError(text) from None
+            raise pickle.UnpicklingError(
+                Text("it names {name}, which is not loaded", name=shown(f"{module}.{name}"))
+            ) from None
 
     def persistent_load(self, identity: Any) -> _Storage:
         """Return the description of a storage; the device that it was on does not matter."""

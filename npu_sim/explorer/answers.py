@@ -46,8 +46,11 @@ SHOWN_AFTER = ("Launches", "Decisions", "Tiling")
 
 def refusal(error: NpuSimError) -> dict[str, Any]:
     """Return a refused call or an invalid state as the page shows it."""
-    text = refusal_text(error) if isinstance(error, AclnnError) else str(error)
-    return {"outcome": error.outcome, "error": error.as_dict(), "text": text}
+    return {
+        "outcome": error.outcome,
+        "error": error.as_dict(),
+        "text": refusal_text(error) if isinstance(error, AclnnError) else str(error),
+    }
 
 
 def failure(error: Exception) -> dict[str, str]:
@@ -177,14 +180,16 @@ def trace_json(state: State, products: Mapping[str, Profile]) -> str:
 def plan_json(state: State, products: Mapping[str, Profile]) -> str:
     """Return a plan and its lower bound as data."""
     call, result = _planned(state, products)
-    bound = timeline(result, call.target.profile)
-    content = {
-        "schema": schema("plan"),
-        "outcome": result.outcome,
-        "plan": result.as_dict(),
-        "timeline": bound.as_dict(),
-    }
-    return json.dumps(content, indent=2, ensure_ascii=False)
+    return json.dumps(
+        {
+            "schema": schema("plan"),
+            "outcome": result.outcome,
+            "plan": result.as_dict(),
+            "timeline": timeline(result, call.target.profile).as_dict(),
+        },
+        indent=2,
+        ensure_ascii=False,
+    )
 
 
 def _planned(state: State, products: Mapping[str, Profile]) -> tuple[Call, Plan]:
@@ -211,8 +216,9 @@ def nearest_answer(state: State, products: Mapping[str, Profile]) -> dict[str, A
         {"key": near.axis.name, "value": _text(near.value), "path": translated(near.plan.path)}
         for near in nearest[:MOST_CHANGES]
     ]
-    numbers = (near for near in nearest if isinstance(near.axis, Number))
-    sections = [section for near in numbers for section in _pictures(near)]
+    sections = [
+        section for near in nearest if isinstance(near.axis, Number) for section in _pictures(near)
+    ]
     return {
         "changes": changes or list(_other_products(call, products)),
         "sections": [section_answer(section) for section in sections[:MOST_CHANGES]],

@@ -198,12 +198,11 @@ def drawn_elements(operator: Operator, arguments: Mapping[str, Any]) -> int:
     """Return the number of elements of the floating inputs: the normal numbers drawn for them."""
     from npu_sim.operators.shared.generate import FLOATING
 
-    drawn = (
-        spec
+    return sum(
+        spec.numel
         for name, spec in specs_of(arguments).items()
         if name in operator.input_names and spec.dtype in FLOATING
     )
-    return sum(spec.numel for spec in drawn)
 
 
 class StageCounter:

@@ -55,8 +55,9 @@ def whole_number(name: str, text: str) -> int:
         product = prod(numbers, start=Fraction(1))
         if all(factors) and product.denominator == 1:
             return -product.numerator if digits.startswith("-") else product.numerator
-    message = Text("{name} = {text} is not an integer", name=name, text=shown(text))
-    raise UsageError(name, message, EXAMPLES)
+    raise UsageError(
+        name, Text("{name} = {text} is not an integer", name=name, text=shown(text)), EXAMPLES
+    )
 
 
 State = Mapping[str, str]
@@ -143,14 +144,16 @@ def _arguments(operator: Operator, state: State) -> dict[str, Any]:
         for name, value in call_with(operator, values).items()
     }
     axes = {axis.name for axis in operator.axes}
-    given = {
-        argument.name: state[argument.name]
-        if isinstance(argument, Tensor)
-        else _attribute(argument, state[argument.name])
-        for argument in operator.arguments
-        if argument.name not in axes and state.get(argument.name, "") != ""
+    return {
+        **implied,
+        **{
+            argument.name: state[argument.name]
+            if isinstance(argument, Tensor)
+            else _attribute(argument, state[argument.name])
+            for argument in operator.arguments
+            if argument.name not in axes and state.get(argument.name, "") != ""
+        },
     }
-    return {**implied, **given}
 
 
 def axis_value(axis: Axis, text: str) -> Value:
@@ -250,8 +253,13 @@ def _axis(axis: Axis) -> dict[str, Any]:
         return {**entry, "default": axis.default, "words": list(axis.words)}
     if isinstance(axis, Switch):
         return {**entry, "default": str(axis.default).lower()}
-    top = min(axis.high, max(axis.default * TOP_OF_SLIDER, TOP_OF_SLIDER))
-    return {**entry, "default": str(axis.default), "low": axis.low, "high": axis.high, "top": top}
+    return {
+        **entry,
+        "default": str(axis.default),
+        "low": axis.low,
+        "high": axis.high,
+        "top": min(axis.high, max(axis.default * TOP_OF_SLIDER, TOP_OF_SLIDER)),
+    }
 
 
 LANGUAGE_NAMES = MappingProxyType({"en": "English", "zh": "中文"})

@@ -300,8 +300,7 @@ def _named_operators(reading: Reading) -> Iterator[tuple[str, Proof]]:
     for finding in reading.values("operator"):
         proof, name = finding.form.proof, _own_name(finding.value)
         if proof == Proof.FILE:
-            words = finding.value.split("_")
-            launched = "".join(word.capitalize() for word in words)
+            launched = "".join(word.capitalize() for word in finding.value.split("_"))
             titles = (entry.title for entry in OPERATORS if finding.value in entry.planner_files)
             launched = next(titles, launched)
             name = next(filter(find_operator, map(_own_name, (launched, f"aclnn{launched}"))), "")
@@ -371,8 +370,11 @@ def _planned(operator: str, call: dict[str, Any], arguments: dict[str, Any]) -> 
         return PlannedCall(plan(operator, **call, **arguments))
     except NO_PLAN as error:
         places = compare(operator, release="all", deterministic=call["deterministic"], **arguments)
-        profiles = (row.profile for row in places.rows if row.plan is not None)
-        names = (f"{profile.product.title} {profile.soc} {profile.release}" for profile in profiles)
+        names = (
+            f"{row.profile.product.title} {row.profile.soc} {row.profile.release}"
+            for row in places.rows
+            if row.plan is not None
+        )
         return PlannedCall(None, error, tuple(names))
 
 
@@ -384,19 +386,20 @@ def _tiling_of_exception(
     structure, key = find_structure(parts.get("op", "")), parts.get("key")
     impossible: list[str] = []
     if key and exception.get("tiling_key") not in (None, int(key)):
-        launched = exception["tiling_key"]
         impossible.append(
             Text(
                 "the kernel's name has key {name_key}, the launch tiling key {key}",
                 name_key=key,
-                key=launched,
+                key=exception["tiling_key"],
             )
         )
     if structure is None or not words:
         return {}, impossible
     if not any(int(word, 16) for word in words):
-        lost = Text("all words of the tiling structure are 0: the arguments did not arrive")
-        return {}, [*impossible, lost]
+        return {}, [
+            *impossible,
+            Text("all words of the tiling structure are 0: the arguments did not arrive"),
+        ]
     chosen = plan.release if plan else release
     try:
         tiling = decode_tiling(structure.kernel, words, release=chosen or default_release())
@@ -531,12 +534,11 @@ def _argument_text(operator: str | None, name: str, about_dtype: bool) -> str:
         return Text("{argument}", argument=name)
     if about_dtype:
         axis = next((axis for axis in declared.axes if axis.name == argument.dtype), None)
-        dtypes = joined(getattr(axis, "words", (argument.dtype,)), ", ")
         return Text(
             "{argument} ({help}): documented dtypes {dtypes}",
             argument,
             argument=name,
-            dtypes=dtypes,
+            dtypes=joined(getattr(axis, "words", (argument.dtype,)), ", "),
         )
     return Text("{argument} ({help}): documented shape ({shape})", argument, argument=name)
 
@@ -544,11 +546,10 @@ def _argument_text(operator: str | None, name: str, about_dtype: bool) -> str:
 def _memory_text(tensor: Mapping[str, Any]) -> str:
     """Return an input, output or tiling structure of an exception dump."""
     shape = "x".join(map(str, tensor["shape"]))
-    described = joined((part for part in (tensor["dtype"], shape) if part), " ")
     return Text(
         "{role} {described}: {bytes}",
         role=Text(tensor["role"]),
-        described=described,
+        described=joined((part for part in (tensor["dtype"], shape) if part), " "),
         bytes=bytes_text(tensor["bytes"]),
     )
 

@@ -227,10 +227,8 @@ def read_csv(file: Path, kernel: str = "") -> Iterator[MeasuredLaunch]:
 
 def _without_prefix(name: str) -> str:
     """Return the name of a counter without what a data base puts before it."""
-    for prefix in AVERAGES:
-        if name.lower().startswith(prefix):
-            return name[len(prefix) :]
-    return name
+    prefix = next((prefix for prefix in AVERAGES if name.lower().startswith(prefix)), "")
+    return name[len(prefix) :]
 
 
 def read_folder(folder: Path) -> Iterator[MeasuredLaunch]:

@@ -135,8 +135,9 @@ class Tabular:
         Raises UsageError when pandas is not installed.
         """
         pandas = required("pandas")
-        columns = self.table_columns()
-        return pandas.DataFrame({name: _series(pandas, column) for name, column in columns.items()})
+        return pandas.DataFrame(
+            {name: _series(pandas, column) for name, column in self.table_columns().items()}
+        )
 
     @without_internal_frames
     def to_arrow(self) -> Any:
@@ -145,8 +146,9 @@ class Tabular:
         Raises UsageError when pyarrow is not installed.
         """
         pyarrow = required("pyarrow")
-        columns = self.table_columns()
-        return pyarrow.table({name: arrow_array(column) for name, column in columns.items()})
+        return pyarrow.table(
+            {name: arrow_array(column) for name, column in self.table_columns().items()}
+        )
 
 
 def required(library: str) -> Any:

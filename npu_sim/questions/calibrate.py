@@ -216,17 +216,22 @@ def calibrate(
             ),
         )
     agreeing, factor, reason = _factor([shape.ratio for shape in shapes if shape.used])
-    calibration = Calibration(
-        source=Path(file).name,
-        soc=profile.soc,
-        release=profile.release,
-        vector_cores=cores,
-        clock_mhz=clock or rated,
-        vector_shapes=agreeing,
-        vector_factor=factor,
-        ceilings=ceilings,
+    return CalibrationAnswer(
+        Calibration(
+            source=Path(file).name,
+            soc=profile.soc,
+            release=profile.release,
+            vector_cores=cores,
+            clock_mhz=clock or rated,
+            vector_shapes=agreeing,
+            vector_factor=factor,
+            ceilings=ceilings,
+        ),
+        shapes,
+        reason,
+        skipped,
+        warnings,
     )
-    return CalibrationAnswer(calibration, shapes, reason, skipped, warnings)
 
 
 def _compared(answer: MeasuredProfile, profile: Profile, clock: float) -> Iterator[ComparedShape]:

@@ -304,11 +304,10 @@ def diff(
             products = nearby.get(change, ())
             if change.changes_path and row.profile.name not in products:
                 nearby[change] = (*products, row.profile.name)
-    ordered = sorted(nearby.items(), key=lambda item: item[0].distance)
     return Comparison(
         declared.name,
         tuple(rows),
-        tuple(ordered),
+        tuple(sorted(nearby.items(), key=lambda item: item[0].distance)),
         upgrades([(row.profile, row.outcome) for row in single]),
     )
 

@@ -281,15 +281,19 @@ def _plan_of_changed(
 
 def _has_less_overhead(changed: Plan, plan: Plan) -> bool:
     """Return whether a changed call has fewer launches, or less traffic in the other launches."""
-    if len(changed.launches) != len(plan.launches):
-        return len(changed.launches) < len(plan.launches)
-    return _other_traffic(changed) < _other_traffic(plan)
+    return (len(changed.launches), _other_traffic(changed)) < (
+        len(plan.launches),
+        _other_traffic(plan),
+    )
 
 
 def _other_traffic(plan: Plan) -> int:
     """Return the bytes moved by launches other than the operator's kernel."""
-    others = (launch for launch in plan.launches if launch.kernel != plan.kernel)
-    return sum(launch.read_bytes + launch.written_bytes for launch in others)
+    return sum(
+        launch.read_bytes + launch.written_bytes
+        for launch in plan.launches
+        if launch.kernel != plan.kernel
+    )
 
 
 def _change(

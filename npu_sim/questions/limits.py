@@ -273,12 +273,17 @@ def limits(
     call = fixed_call(declared, fixed, require_bool("deterministic", deterministic))
     groups = device_groups(product, soc, release)
     if not names:
-        bounds = [
-            replace(_product_limits(call, axis, *group, MANY_PROBES), size=axis.name)
-            for axis in declared.sizes
-            for group in groups
-        ]
-        return LimitTable(declared.name, "", "", {**call.values, **call.attributes}, tuple(bounds))
+        return LimitTable(
+            declared.name,
+            "",
+            "",
+            {**call.values, **call.attributes},
+            tuple(
+                replace(_product_limits(call, axis, *group, MANY_PROBES), size=axis.name)
+                for axis in declared.sizes
+                for group in groups
+            ),
+        )
     return _varied(call, names, groups)
 
 
@@ -300,10 +305,14 @@ def _varied(
             for row in _frontier(call, axis, second, listed, profile, socs)
         ]
         second_name = second.name
-    shown = {
-        name: value for name, value in call.values.items() if name not in (axis.name, second_name)
-    } | dict(call.attributes)
-    return LimitTable(call.operator.name, axis.name, second_name, shown, tuple(rows))
+    return LimitTable(
+        call.operator.name,
+        axis.name,
+        second_name,
+        {name: value for name, value in call.values.items() if name not in (axis.name, second_name)}
+        | dict(call.attributes),
+        tuple(rows),
+    )
 
 
 def find_bound(

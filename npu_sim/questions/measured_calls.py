@@ -83,11 +83,12 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
     profiles = [profile for name in shipped_products() for profile in all_socs(name)]
     fitting = [profile for profile in profiles if profile.chip.vector_cores == cores]
     if not fitting:
-        known = ", ".join(sorted({str(profile.chip.vector_cores) for profile in profiles}, key=int))
         message = Text(
             "at most {cores} cores worked, and no SoC has {cores} vector cores ({known})",
             cores=cores,
-            known=known,
+            known=", ".join(
+                sorted({str(profile.chip.vector_cores) for profile in profiles}, key=int)
+            ),
         )
         raise UsageError("soc", message, NAME_THE_SOC)
     # Of SoCs that fit alike, the older architecture: profiles of newer ones are still rare.
@@ -98,8 +99,13 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
     clock_text = Text("; clock {clock} MHz", clock=f"{clock:.0f}") if clock else ""
     if clock and abs(clock / rated - 1) > CLOCK_TOLERANCE:
         clock_text += Text(" ({soc} is rated {rated})", best, rated=f"{rated:.0f}")
-    found_by = Text("at most {cores} cores worked{clock}", cores=cores, clock=clock_text)
-    return MeasuredDevice(best, clock, cores, found_by, tuple(alike))
+    return MeasuredDevice(
+        best,
+        clock,
+        cores,
+        Text("at most {cores} cores worked{clock}", cores=cores, clock=clock_text),
+        tuple(alike),
+    )
 
 
 def _rated_clock(profile: Profile) -> float:
@@ -451,7 +457,15 @@ class MeasuredGroup:
             "path": plan.path if plan else None,
             "tiling_key": plan.tiling_key if plan else None,
             "arguments": plan.arguments if plan else None,
-            "cases": [_plan_facts(call.plan) for call in self.possible_calls],
+            "cases": [
+                {
+                    "path": call.plan.path,
+                    "tiling_key": call.plan.tiling_key,
+                    "arguments": call.plan.arguments,
+                    "deterministic": call.plan.deterministic,
+                }
+                for call in self.possible_calls
+            ],
             "nearest_changes": [change.as_dict() for change in self.nearby],
             "error": self.refusal.as_dict() if self.refusal else None,
         }
@@ -459,15 +473,6 @@ class MeasuredGroup:
 
 def _ratio(bound: float | None, measured: float) -> float | None:
     return None if bound is None or not measured else bound / measured
-
-
-def _plan_facts(plan: Plan) -> dict[str, Any]:
-    return {
-        "path": plan.path,
-        "tiling_key": plan.tiling_key,
-        "arguments": plan.arguments,
-        "deterministic": plan.deterministic,
-    }
 
 
 def _texts(specs: Sequence[Any] | None) -> list[str] | None:

@@ -28,7 +28,6 @@ from npu_sim.questions.measured_calls import (
 from npu_sim.registry import load_operator, operator_of_launch
 from npu_sim.releases import default_release, release_names, require_release
 from npu_sim.status import AclnnError, UsageError, without_internal_frames
-from npu_sim.timelines.model import LaunchEstimate, VectorEstimate
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,8 +73,9 @@ class MeasuredProfile(Printed, Tabular):
             if group.possible_calls
             for launch in group.launches
         }
-        calls = [call for group in self.calls for call in group.calls]
-        return lines | {launch.line for call in calls for launch in call.launches}
+        return lines | {
+            launch.line for group in self.calls for call in group.calls for launch in call.launches
+        }
 
     @cached_property
     def not_modelled(self) -> dict[str, float]:
@@ -293,13 +293,11 @@ class _Interpretation:
                 for change in nearby_plans(plan, call, self.profile, "documented")
                 if change.changes_path
             ),
-            estimate=self._estimate(group.possible_calls[0]),
+            # At the measured clock, or at the rated one.
+            estimate=estimator(plan, self.profile, mhz=self.clock_mhz).estimate(
+                group.possible_calls[0].launch
+            )[0],
         )
-
-    def _estimate(self, call: PossibleCall) -> VectorEstimate | LaunchEstimate | None:
-        """Return the estimate of a launch at the measured clock, or at the rated one."""
-        launches = estimator(call.plan, self.profile, mhz=self.clock_mhz)
-        return launches.estimate(call.launch)[0]
 
     def call_groups(self) -> tuple[CallGroup, ...]:
         """Return the groups of equal calls."""
@@ -308,8 +306,13 @@ class _Interpretation:
 
     def _call_group(self, calls: tuple[MeasuredCall, ...]) -> CallGroup:
         table = timeline(calls[0].possible.plan, self.profile)
-        bounds = tuple(launch.us for launch in table.launches)
-        return CallGroup(calls, bounds, table.assumptions, table.otherwise, table.coverage)
+        return CallGroup(
+            calls,
+            tuple(launch.us for launch in table.launches),
+            table.assumptions,
+            table.otherwise,
+            table.coverage,
+        )
 
 
 def _interpret(measured: _Measured, profile: Profile, clock_mhz: float) -> _Interpretation:

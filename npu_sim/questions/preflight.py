@@ -135,11 +135,13 @@ def _finding(path: Path, number: int, line: bytes) -> Finding:
 def write_baseline(path: Path, findings: Iterable[Finding]) -> None:
     """Write a baseline."""
     form = schema("baseline")
-    lines = (
-        json.dumps({"schema": form, **finding._asdict()}, ensure_ascii=False) + "\n"
-        for finding in findings
+    write_text(
+        path,
+        "".join(
+            json.dumps({"schema": form, **finding._asdict()}, ensure_ascii=False) + "\n"
+            for finding in findings
+        ),
     )
-    write_text(path, "".join(lines))
 
 
 CRITERIA = ("refused", "caveat", "timing", "unknown")
@@ -279,8 +281,11 @@ class Difference:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the difference as plain data."""
-        values = [{"value": value, "targets": list(labels)} for value, labels in self.values]
-        return {"fact": self.fact, "lines": [row.line for row in self.rows], "values": values}
+        return {
+            "fact": self.fact,
+            "lines": [row.line for row in self.rows],
+            "values": [{"value": value, "targets": list(labels)} for value, labels in self.values],
+        }
 
 
 def differences(rows: Iterable[Row]) -> list[Difference]:

@@ -278,10 +278,11 @@ class Totals:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the sums as plain data."""
-        bounds = [
-            {"coverage": coverage, **found._asdict()} for coverage, found in self.bounds.items()
-        ]
-        return vars(self) | {"bounds": bounds}
+        return vars(self) | {
+            "bounds": [
+                {"coverage": coverage, **found._asdict()} for coverage, found in self.bounds.items()
+            ]
+        }
 
 
 class BoundSum(NamedTuple):

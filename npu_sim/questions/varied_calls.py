@@ -136,11 +136,13 @@ def device_groups(
     release: str | None = None,
 ) -> list[tuple[Profile, tuple[str, ...]]]:
     """Return a profile and SoC names for each group of SoCs with equal cores and buffers."""
-    groups = grouped(
-        ((profile.name, profile.device), profile)
-        for profile in chosen_profiles(products, socs, release)
-    )
-    return [(group[0], tuple(profile.soc for profile in group)) for group in groups.values()]
+    return [
+        (group[0], tuple(profile.soc for profile in group))
+        for group in grouped(
+            ((profile.name, profile.device), profile)
+            for profile in chosen_profiles(products, socs, release)
+        ).values()
+    ]
 
 
 def operators_of(profile: Profile) -> tuple[list[str], list[str]]:

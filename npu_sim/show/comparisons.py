@@ -64,8 +64,9 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     """Return a comparison as a rich renderable."""
     several = any(row.releases != (default_release(),) for row in comparison.rows)
     columns = [column for column in COMPARED_COLUMNS if several or column.name != "release"]
-    facts = [_cells(row) for row in comparison.rows]
-    cells = [[row.get(column.name, "") for column in columns] for row in facts]
+    cells = [
+        [cells.get(column.name, "") for column in columns] for cells in map(_cells, comparison.rows)
+    ]
     tables = [
         *(after_gap(lines_table(lines)) for lines in _facts(comparison).values()),
         *(after_gap(lines_table(lines, indent=2), title) for title, lines in _upgrades(comparison)),
@@ -314,13 +315,12 @@ def _merged_rows(table: LimitTable) -> list[ProductLimits]:
     """Join the SoCs of a product that have equal bounds, except along a frontier."""
     if table.along:
         return list(table.rows)
-    groups = grouped(
-        ((row.size, row.product, row.documented.ranges, row.hardware.ranges), row)
-        for row in table.rows
-    )
     return [
         replace(rows[0], socs=tuple(soc for row in rows for soc in row.socs))
-        for rows in groups.values()
+        for rows in grouped(
+            ((row.size, row.product, row.documented.ranges, row.hardware.ranges), row)
+            for row in table.rows
+        ).values()
     ]
 
 
@@ -425,11 +425,14 @@ def products_view(profiles: Sequence[Profile]) -> Group:
             ),
             "",
         ]
-    legend = (
-        "vector, cube: cores a vector or cube operator is spread over; * the default SoC; ? "
-        "not published"
+    return stack(
+        *parts,
+        Paragraph(
+            "vector, cube: cores a vector or cube operator is spread over; * the default SoC; ? "
+            "not published",
+            "dim",
+        ),
     )
-    return stack(*parts, Paragraph(legend, "dim"))
 
 
 def _soc_row(profile: Profile, default: bool) -> list[str]:
@@ -604,7 +607,15 @@ RangeRow = tuple[str, Sequence[tuple[int, int]], bool, str, str]
 
 def range_bars(rows: Sequence[RangeRow], name: str) -> Markup:
     """Draw ranges, one bar per row; ``name`` is that of the varied argument."""
-    longest = max((_reach(ranges, is_open) for _, ranges, is_open, *_ in rows if ranges), default=1)
+    longest = max(
+        # An open range gets its start again.
+        (
+            max(2 * ranges[-1][0] if is_open else ranges[-1][1], 1)
+            for _, ranges, is_open, *_ in rows
+            if ranges
+        ),
+        default=1,
+    )
     scale = (WIDTH - ARROW) / longest
     parts = [element("title", text=say("legal values of {name}", name=name)), HATCHES]
     for position, row in enumerate(rows):
@@ -612,8 +623,11 @@ def range_bars(rows: Sequence[RangeRow], name: str) -> Markup:
     y = len(rows) * ROW
     parts.append(caption("0", y + 14))
     parts.append(caption(str(longest), y + 14, longest * scale, "end"))
-    label = say("legal values of {name}, to scale from 0 to {longest}", name=name, longest=longest)
-    return picture(y + 22, parts, label)
+    return picture(
+        y + 22,
+        parts,
+        say("legal values of {name}, to scale from 0 to {longest}", name=name, longest=longest),
+    )
 
 
 HATCHES = element(
@@ -628,12 +642,6 @@ HATCHES = element(
     patternUnits="userSpaceOnUse",
     patternTransform="rotate(45)",
 )
-
-
-def _reach(ranges: Sequence[tuple[int, int]], is_open: bool) -> int:
-    """Return the length of the axis for ranges; an open one gets its start again."""
-    first, last = ranges[-1]
-    return max(2 * first, 1) if is_open else max(last, 1)
 
 
 def _row(row: RangeRow, y: float, scale: float) -> list[Markup]:

@@ -180,8 +180,13 @@ def _x_label(bound: LimitLine, row: int, span: Range | None, logarithmic: bool) 
         x = log10(bound.value) if logarithmic else bound.value
         return {**label, "x": x, "xanchor": "right" if right else "left"}
     if bound.value > span[1]:
-        text = f"{bound.text} \u2192"
-        return {**label, "text": text, "x": 1, "xref": "paper", "xanchor": "right"}
+        return {
+            **label,
+            "text": f"{bound.text} \u2192",
+            "x": 1,
+            "xref": "paper",
+            "xanchor": "right",
+        }
     return {**label, "text": f"\u2190 {bound.text}", "x": 0, "xref": "paper", "xanchor": "left"}
 
 
@@ -193,5 +198,12 @@ def _share(value: float, span: Range, logarithmic: bool) -> float:
 def _y_label(bound: LimitLine, logarithmic: bool) -> dict[str, Any]:
     # plotly.js positions annotations on log axes by exponent.
     y = log10(bound.value) if logarithmic and bound.value > 0 else bound.value
-    place = {"y": y, "x": 1, "xref": "paper", "xanchor": "right", "yanchor": "bottom"}
-    return {"text": bound.text, "showarrow": False, **place}
+    return {
+        "text": bound.text,
+        "showarrow": False,
+        "y": y,
+        "x": 1,
+        "xref": "paper",
+        "xanchor": "right",
+        "yanchor": "bottom",
+    }

@@ -54,7 +54,6 @@ def explanation_view(explanation: Explanation) -> RenderableType:
         for memory in plan.memories
     )
     areas = ("", workspace_tables(plan.workspace, indent=2)) if plan.workspace.nodes else ()
-    workspace = _workspace_title(plan.workspace), _workspace_rows(plan.workspace)
     return stack(
         Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True),
         *_section("overflows the Unified Buffer", [(overflow,)] if overflow else []),
@@ -72,7 +71,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
             "estimates (lower bound: npu-sim timeline)", _estimate_rows(explanation.estimates)
         ),
         *_section("size limits, other arguments unchanged", _limit_rows(explanation.limits)),
-        *_section(*workspace, right=(1,)),
+        *_section(_workspace_title(plan.workspace), _workspace_rows(plan.workspace), right=(1,)),
         *areas,
         *_section("order", _order_rows(plan, explanation.other_mode)),
         *_section(
@@ -198,9 +197,11 @@ def _memory_rows(memory: Memory) -> list[Row]:
 
 def _limit_rows(limits: Sequence[SizeLimit]) -> Iterator[Row]:
     for limit in limits:
-        documented = say("documented {bound}", bound=bound_text(limit.documented))
-        hardware = say("hardware {bound}", bound=bound_text(limit.hardware))
-        yield (f"{limit.name} = {limit.now}", documented, hardware)
+        yield (
+            f"{limit.name} = {limit.now}",
+            say("documented {bound}", bound=bound_text(limit.documented)),
+            say("hardware {bound}", bound=bound_text(limit.hardware)),
+        )
         binding = limit.documented.above or limit.hardware.above
         if binding is not None:
             yield ("", binding.message, "")
@@ -235,13 +236,15 @@ def _order_rows(plan: Plan, other: Plan | None) -> Iterator[Row]:
             if other.deterministic
             else "without deterministic computation"
         )
-        text = say(
-            "{states}; {path}; {size} of workspace",
-            other,
-            states=joined((order.in_words for order in other.order), ", "),
-            size=bytes_text(other.workspace.total_bytes),
+        yield (
+            mode,
+            say(
+                "{states}; {path}; {size} of workspace",
+                other,
+                states=joined((order.in_words for order in other.order), ", "),
+                size=bytes_text(other.workspace.total_bytes),
+            ),
         )
-        yield (mode, text)
 
 
 def _refusal_view(explanation: Explanation) -> RenderableType:

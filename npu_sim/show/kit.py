@@ -22,10 +22,9 @@ def kit_view(answer: Kit) -> RenderableType:
         operators=len(answer.calls),
         mib=answer.bytes / MIB,
     )
-    left_out = Text("left out: {count} lines", count=len(answer.left_out))
     return stack(
         Paragraph(written, "bold"),
-        *([left_out] if answer.left_out else []),
+        *([Text("left out: {count} lines", count=len(answer.left_out))] if answer.left_out else []),
         *(Paragraph(text, indent=2) for text in answer.left_out[:5]),
         Text(
             "next: copy {folder} to a machine with an {soc} and torch_npu, run: python "
@@ -71,13 +70,16 @@ def lines_of(answer: KitCheck) -> list[tuple[str, str]]:
         text = "{text}; vector estimates {low:+.0%} to {high:+.0%}"
         time = Text(text, text=time, low=min(errors), high=max(errors))
     numbers = joined(map(str, answer.missing[:MOST_FINDINGS]), ", ")
-    missing = Text("no results of the calls {numbers}", numbers=numbers)
     return [
         ("bits", bits),
         ("cores", _as_planned(cores)),
         ("status", _as_planned(status)),
         ("time", time),
-        *([("missing", missing)] if numbers else []),
+        *(
+            [("missing", Text("no results of the calls {numbers}", numbers=numbers))]
+            if numbers
+            else []
+        ),
     ]
 
 

@@ -359,16 +359,20 @@ def order_strip_data(output: str, mask: OrderMask) -> dict[str, Any]:
     flags = np.ravel(mask.mask)
     edges = np.unique(np.linspace(0, flags.size, MOST_BINS + 1).astype(np.int64))
     sums = np.concatenate([[0], np.cumsum(flags, dtype=np.int64)])
-    bins = [
-        {
-            "start": int(start),
-            "stop": int(stop),
-            "size": int(stop - start),
-            "order_dependent": int(sums[stop] - sums[start]),
-        }
-        for start, stop in pairwise(edges)
-    ]
-    return {"output": output, "axis": mask.axis, "bins": bins, "runs": _runs(flags)}
+    return {
+        "output": output,
+        "axis": mask.axis,
+        "bins": [
+            {
+                "start": int(start),
+                "stop": int(stop),
+                "size": int(stop - start),
+                "order_dependent": int(sums[stop] - sums[start]),
+            }
+            for start, stop in pairwise(edges)
+        ],
+        "runs": _runs(flags),
+    }
 
 
 def _runs(flags: np.ndarray) -> list[dict[str, int]]:
@@ -470,8 +474,11 @@ def plan_pictures(plan: Plan) -> Pictures:
 
 def workspace_pictures(workspace: Workspace) -> Pictures:
     """Return the picture of a workspace."""
-    draw = partial(workspace_map, workspace.parts, workspace.total_bytes)
-    return {"workspace": draw} if workspace.parts else {}
+    return (
+        {"workspace": partial(workspace_map, workspace.parts, workspace.total_bytes)}
+        if workspace.parts
+        else {}
+    )
 
 
 def result_pictures(result: Result) -> Pictures:

@@ -106,8 +106,9 @@ def _memory_blocks(plan: Plan) -> tuple[Block, ...]:
         for colour, _ in memory_colours(memory)[: len(memory.allocations)]
     )
     headings, folded = ("memory", "buffer", "bytes", "note"), len(rows) > 16
-    table = Table(headings, rows, "every buffer", folded=folded, colours=colours)
-    return Picture(memory_map(plan.memories)), table
+    return Picture(memory_map(plan.memories)), Table(
+        headings, rows, "every buffer", folded=folded, colours=colours
+    )
 
 
 def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
@@ -121,7 +122,6 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
     )
     headings = ("part", "bytes", "kind", "evidence", "note")
     unknown = joined((part.name for part in workspace.unknown), ", ")
-    left_out = Paragraph(Text("The total leaves out: {parts}", parts=unknown))
     return (
         Picture(workspace_map(workspace.parts, workspace.total_bytes)),
         Table(headings, rows, colours=workspace_colours(workspace.parts)),
@@ -129,26 +129,30 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
             replace(table, caption=title, folded=True)
             for title, table in tables_of_workspace(workspace).items()
         ),
-        *([left_out] if unknown else []),
+        *([Paragraph(Text("The total leaves out: {parts}", parts=unknown))] if unknown else []),
     )
 
 
 def _launch_blocks(plan: Plan) -> tuple[Block, ...]:
     headings = ("launch", "kernel", "reads", "writes", "bytes read", "bytes written", "cores")
-    rows = [
-        (
-            str(number),
-            launch.kernel,
-            tensors_text(launch.inputs),
-            tensors_text(launch.outputs),
-            count_text(launch.read_bytes),
-            count_text(launch.written_bytes),
-            "" if launch.block_dim is None else str(launch.block_dim),
-            launch.evidence.value + (Text("; {note}", launch) if launch.note else ""),
-        )
-        for number, launch in enumerate(plan.launches)
-    ]
-    return (Table((*headings, "evidence"), rows),)
+    return (
+        Table(
+            (*headings, "evidence"),
+            [
+                (
+                    str(number),
+                    launch.kernel,
+                    tensors_text(launch.inputs),
+                    tensors_text(launch.outputs),
+                    count_text(launch.read_bytes),
+                    count_text(launch.written_bytes),
+                    "" if launch.block_dim is None else str(launch.block_dim),
+                    launch.evidence.value + (Text("; {note}", launch) if launch.note else ""),
+                )
+                for number, launch in enumerate(plan.launches)
+            ],
+        ),
+    )
 
 
 def _decision_blocks(plan: Plan) -> tuple[Block, ...]:

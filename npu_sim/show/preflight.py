@@ -250,19 +250,20 @@ def _counts(matrix: Matrix) -> Table:
     summaries = matrix.summaries()
     every = [("all", _count_text(matrix.summary()), "")] if len(summaries) > 1 else []
     lines = (
-        (label, _count_text(found), _peak_text(found.peak)) for label, found in summaries.items()
+        (
+            label,
+            _count_text(found),
+            say(
+                "peak {size} of workspace, line {line}: {op} on {soc}",
+                found.peak,
+                size=bytes_text(found.peak.workspace_bytes),
+            )
+            if found.peak is not None
+            else "",
+        )
+        for label, found in summaries.items()
     )
     return lines_table([*every, *lines])
-
-
-def _peak_text(peak: Checked | None) -> str:
-    if peak is None:
-        return ""
-    return say(
-        "peak {size} of workspace, line {line}: {op} on {soc}",
-        peak,
-        size=bytes_text(peak.workspace_bytes),
-    )
 
 
 def _count_text(summary: Summary) -> str:
@@ -423,8 +424,11 @@ def _switch_text(switch: Mapping[str, Any]) -> str:
     if not switch:
         return ""
     if "status" in switch:
-        text = "; with deterministic computation refused {status}: {reason}"
-        return say(text, status=switch["status"], reason=switch["message"])
+        return say(
+            "; with deterministic computation refused {status}: {reason}",
+            status=switch["status"],
+            reason=switch["message"],
+        )
     still = ", ".join(switch["timing"] or ())
     return say(
         "; with deterministic computation: path '{switch}'{still}{unknown}",
@@ -471,19 +475,22 @@ def totals_table(matrix: Matrix) -> Table:
         *(Column(name, right=True) for name in ("calls", "runs", "launches", "lower bound")),
         *(Column(name, wraps=True) for name in ("estimate", "peak workspace")),
     )
-    rows = [
-        (
-            label,
-            f"{summaries[label].count:,}",
-            f"{sums.calls:,}",
-            f"{sums.launches:,}",
-            _sums_text(sums),
-            _estimate_text(sums.estimates),
-            bytes_text(summaries[label].peak_bytes) if summaries[label].peak else "",
-        )
-        for label, sums in matrix.totals().items()
-    ]
-    return Table(columns, rows, "Sums")
+    return Table(
+        columns,
+        [
+            (
+                label,
+                f"{summaries[label].count:,}",
+                f"{sums.calls:,}",
+                f"{sums.launches:,}",
+                _sums_text(sums),
+                _estimate_text(sums.estimates),
+                bytes_text(summaries[label].peak_bytes) if summaries[label].peak else "",
+            )
+            for label, sums in matrix.totals().items()
+        ],
+        "Sums",
+    )
 
 
 def _sums_text(sums: Totals) -> str:
@@ -527,18 +534,21 @@ def calls_table(matrix: Matrix) -> Table:
         *(Column(name, right=True) for name in ("all calls", "share")),
         Column("estimate", wraps=True),
     )
-    rows = [
-        (
-            f"{row.count:,}x",
-            row.title,
-            ", ".join(labels),
-            *cells,
-            _share(row, labels[0], sums[labels[0]].bounds),
-            estimate,
-        )
-        for row, (*cells, estimate), labels in found
-    ]
-    return Table(columns, rows, "Calls by their time")
+    return Table(
+        columns,
+        [
+            (
+                f"{row.count:,}x",
+                row.title,
+                ", ".join(labels),
+                *cells,
+                _share(row, labels[0], sums[labels[0]].bounds),
+                estimate,
+            )
+            for row, (*cells, estimate), labels in found
+        ],
+        "Calls by their time",
+    )
 
 
 def _share(row: Row, label: str, sums: Mapping[str, BoundSum]) -> str:
@@ -779,11 +789,14 @@ def _targets_table(matrix: Matrix) -> Table:
         )
         for label, summary in matrix.summaries().items()
     )
-    headings = (
-        *("target", "calls", "run", "overflow", "refused", "no tiling", "malformed", "unknown"),
-        *("not accepted", "peak workspace"),
+    return Table(
+        (
+            *("target", "calls", "run", "overflow", "refused", "no tiling", "malformed", "unknown"),
+            *("not accepted", "peak workspace"),
+        ),
+        rows,
+        "Targets",
     )
-    return Table(headings, rows, "Targets")
 
 
 def _cells_table(matrix: Matrix) -> Table:
@@ -799,21 +812,27 @@ def _cells_table(matrix: Matrix) -> Table:
         )
         for row in matrix.rows
     )
-    headings = ("line", "count", "name", "operator", "inputs", *matrix.labels)
-    return Table(headings, rows, "Calls: workspace, or the code")
+    return Table(
+        ("line", "count", "name", "operator", "inputs", *matrix.labels),
+        rows,
+        "Calls: workspace, or the code",
+    )
 
 
 def _faults_table(matrix: Matrix) -> Table:
-    rows = tuple(
-        (
-            LEVELS[fault.level],
-            fault.word,
-            fault.op,
-            lines_text(fault.rows),
-            ", ".join(fault.labels),
-            fault.reason,
-        )
-        for level in LEVELS
-        for fault in matrix.faults(level)
+    return Table(
+        ("level", "fault", "operator", "where", "targets", "why"),
+        tuple(
+            (
+                LEVELS[fault.level],
+                fault.word,
+                fault.op,
+                lines_text(fault.rows),
+                ", ".join(fault.labels),
+                fault.reason,
+            )
+            for level in LEVELS
+            for fault in matrix.faults(level)
+        ),
+        "Not accepted",
     )
-    return Table(("level", "fault", "operator", "where", "targets", "why"), rows, "Not accepted")

@@ -80,12 +80,11 @@ def _add_case(suite: ElementTree.Element, row: Row, label: str, matrix: Matrix, 
     case.set("time", f"{row.seconds.get(label, 0.0):.6f}")
     faults = [finding for finding, level in matrix.findings(row, label) if level == ERROR]
     if faults:
-        fault = ElementTree.SubElement(
+        ElementTree.SubElement(
             case,
             "error" if row.cells[label].outcome == MALFORMED else "failure",
             message=_printable(", ".join(finding.kind for finding in faults)),
-        )
-        fault.text = _printable("\n".join(finding.reason for finding in faults))
+        ).text = _printable("\n".join(finding.reason for finding in faults))
 
 
 def _printable(text: str) -> str:
@@ -152,14 +151,24 @@ def write_sarif(path: Path, matrix: Matrix, file: str) -> None:
             if level == ACCEPTED:
                 result["suppressions"] = [{"kind": "external"}]
             results.append(result)
-    rules = [{"id": name} for name in dict.fromkeys(result["ruleId"] for result in results)]
-    driver = {"name": "npu_sim", "version": __version__, "rules": rules}
-    document = {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "results": results}],
+    driver = {
+        "name": "npu_sim",
+        "version": __version__,
+        "rules": [{"id": name} for name in dict.fromkeys(result["ruleId"] for result in results)],
     }
-    write_text(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    write_text(
+        path,
+        json.dumps(
+            {
+                "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+                "version": "2.1.0",
+                "runs": [{"tool": {"driver": driver}, "results": results}],
+            },
+            indent=2,
+            ensure_ascii=False,
+        )
+        + "\n",
+    )
 
 
 def _data(text: str) -> str:
@@ -179,8 +188,9 @@ def markdown(matrix: Matrix) -> str:
     """Return the matrix as a Markdown table for a step summary."""
     rows = [["line", "calls", "call", *matrix.labels]]
     for row in matrix.rows:
-        results = (row.cells.get(label) for label in matrix.labels)
-        cells = (cell_text(checked, matrix.policy.max_workspace) for checked in results)
+        cells = (
+            cell_text(row.cells.get(label), matrix.policy.max_workspace) for label in matrix.labels
+        )
         rows.append([str(row.line), count_text(row), row.title, *cells])
     head, *calls = (f"| {' | '.join(map(_markdown, row))} |" for row in rows)
     rule = f"| {' | '.join(['---:', '---:', *['---'] * (1 + len(matrix.labels))])} |"

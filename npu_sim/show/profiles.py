@@ -75,7 +75,13 @@ def measured_profile_view(
     parts: list[RenderableType] = []
     for calls in answer.calls:
         if any(is_chosen(launch.kernel, pattern) for launch in calls.plan.launches):
-            parts += _call_parts(calls)
+            parts += (
+                "",
+                Paragraph(_call_title(calls), "bold", is_line=True),
+                Paragraph(plan_command(calls.plan, calls.plan.product), "dim", is_line=True),
+                _call_table(calls),
+                lines_table(_call_assumption_lines(calls)),
+            )
     parts += after_gap(_groups_table(groups, answer.total_us))
     for group in chosen:
         parts += after_gap(lines_table(group_lines(group)), _group_title(group))
@@ -86,17 +92,6 @@ def measured_profile_view(
         "",
         lines_table(file_lines(answer, pattern)),
         *parts,
-    )
-
-
-def _call_parts(calls: CallGroup) -> tuple[RenderableType, ...]:
-    """Return a call with the command of its plan, its launches, and what its bound assumes."""
-    return (
-        "",
-        Paragraph(_call_title(calls), "bold", is_line=True),
-        Paragraph(plan_command(calls.plan, calls.plan.product), "dim", is_line=True),
-        _call_table(calls),
-        lines_table(_call_assumption_lines(calls)),
     )
 
 
@@ -177,18 +172,18 @@ def _call_title(calls: CallGroup) -> str:
 def _call_table(calls: CallGroup) -> Table:
     """Return the launches of a call, a row each; unknown cells are empty."""
     numbers = ("measured", "share", "bound", "cores")
-    rows = [
-        (
-            call["kernel"],
-            time_text(call["median_us"]),
-            percent_text(call["share"]),
-            "" if call["bound_us"] is None else time_text(call["bound_us"]),
-            "" if call["measured_block_dim"] is None else str(call["measured_block_dim"]),
-        )
-        for call in calls.as_dict()["launches"]
-    ]
     return Table(
-        (Column("launch", key=True), *(Column(name, right=True) for name in numbers)), rows
+        (Column("launch", key=True), *(Column(name, right=True) for name in numbers)),
+        [
+            (
+                call["kernel"],
+                time_text(call["median_us"]),
+                percent_text(call["share"]),
+                "" if call["bound_us"] is None else time_text(call["bound_us"]),
+                "" if call["measured_block_dim"] is None else str(call["measured_block_dim"]),
+            )
+            for call in calls.as_dict()["launches"]
+        ],
     )
 
 
@@ -279,11 +274,14 @@ def _other_line(plan: Plan, arguments: Mapping[str, Any]) -> Line:
     differences = ", ".join(
         f"{name} {value}" for name, value in plan.arguments.items() if value != arguments.get(name)
     )
-    note = say(
-        "{mode}: not stated in the file",
-        mode="deterministic" if plan.deterministic else differences,
+    return (
+        "or",
+        say("{path}, tiling key {tiling_key}", plan),
+        say(
+            "{mode}: not stated in the file",
+            mode="deterministic" if plan.deterministic else differences,
+        ),
     )
-    return ("or", say("{path}, tiling key {tiling_key}", plan), note)
 
 
 def _estimate_lines(group: MeasuredGroup) -> list[Line]:
@@ -306,13 +304,18 @@ def _gap_lines(group: MeasuredGroup) -> list[Line]:
         pipe=group.busiest_pipe,
         time=time_text(gap.waiting_us),
     )
-    largest = say(
-        "{pipe} is busy {busy}, {bound} in the bound",
-        pipe=gap.pipe,
-        busy=time_text(gap.busy_us),
-        bound=time_text(gap.bound_us),
-    )
-    return [("gap", largest, waiting)]
+    return [
+        (
+            "gap",
+            say(
+                "{pipe} is busy {busy}, {bound} in the bound",
+                pipe=gap.pipe,
+                busy=time_text(gap.busy_us),
+                bound=time_text(gap.bound_us),
+            ),
+            waiting,
+        )
+    ]
 
 
 def is_chosen(kernel: str, pattern: str) -> bool:
@@ -358,12 +361,18 @@ def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
             "ts": measured.start_us - begin,
             "name": measured.kernel,
         }
-        arguments = {
-            "line": measured.line,
-            "block_dim": measured.block_dim,
-            "inputs": [str(spec) for spec in measured.inputs or ()],
-        }
-        events.append({**place, "tid": MEASURED, "dur": measured.duration_us, "args": arguments})
+        events.append(
+            {
+                **place,
+                "tid": MEASURED,
+                "dur": measured.duration_us,
+                "args": {
+                    "line": measured.line,
+                    "block_dim": measured.block_dim,
+                    "inputs": [str(spec) for spec in measured.inputs or ()],
+                },
+            }
+        )
         if measured.line in bounds:
             bound, binding = bounds[measured.line]
             facts = {"line": measured.line, "binds": binding}
@@ -457,10 +466,9 @@ def _call_pictures(calls: CallGroup) -> tuple[Block, ...]:
         "pipes": [],
     }
     bars = [(launch["kernel"], launch["median_us"], launch["bound_us"]) for launch in measured]
-    note = "Measured above, the lower bounds of the same launches below."
     return (
         Picture(time_bars(bars), "Launches in launch order."),
-        Drawing("drawGantt", data, note),
+        Drawing("drawGantt", data, "Measured above, the lower bounds of the same launches below."),
         Paragraph(TRACE_NOTE),
         Paragraph(PERFETTO),
     )
@@ -572,8 +580,11 @@ def profile_comparison_view(comparison: ProfileComparison) -> RenderableType:
     )
     numbers = ("launches", "time before", "time after", "ratio", "share")
     columns = (Column("kernel", key=True), *(Column(name, right=True) for name in numbers))
-    table = Table(columns, [_cells(kernel) for kernel in comparison.kernels])
-    return stack(Paragraph(title, "bold green", is_line=True), "", table)
+    return stack(
+        Paragraph(title, "bold green", is_line=True),
+        "",
+        Table(columns, [_cells(kernel) for kernel in comparison.kernels]),
+    )
 
 
 def _cells(change: KernelChange) -> tuple[str, ...]:

@@ -39,13 +39,7 @@ from npu_sim.studies.determinism import (
     VariableRows,
 )
 from npu_sim.studies.invariance import InvarianceStudy
-from npu_sim.studies.precision import (
-    AGAINST_GIVEN,
-    AGAINST_ROUNDED,
-    MEANINGS,
-    PrecisionStudy,
-    Verdict,
-)
+from npu_sim.studies.precision import AGAINST_GIVEN, AGAINST_ROUNDED, MEANINGS, PrecisionStudy
 
 Study = DeterminismStudy | PrecisionStudy | InvarianceStudy
 SHOWN_STEPS = 6
@@ -89,12 +83,15 @@ def _output_lines(output: OutputStudy) -> Iterator[Line]:
         output=output.output,
         index=", ".join(map(str, worst.index)),
     )
-    note = say(
-        "the element that differs most in ulp; with deterministic computation "
-        "{deterministic_result:.9g}",
-        worst,
+    yield (
+        "worst",
+        value,
+        say(
+            "the element that differs most in ulp; with deterministic computation "
+            "{deterministic_result:.9g}",
+            worst,
+        ),
     )
-    yield ("worst", value, note)
     for extreme, order, steps in (
         (worst.lowest, worst.lowest_order, worst.steps_to_lowest),
         (worst.highest, worst.highest_order, worst.steps_to_highest),
@@ -121,7 +118,11 @@ def precision_lines(study: PrecisionStudy) -> Iterator[Line]:
             most=ulp_text(output.max_ulp),
             mean=ulp_text(output.mean_ulp),
         )
-        yield (output.variant, value, joined(map(_verdict_text, output.verdicts), ", "))
+        verdicts = (
+            say("{standard} passes" if verdict.passed else "{standard} FAILS", verdict)
+            for verdict in output.verdicts
+        )
+        yield (output.variant, value, joined(verdicts, ", "))
         value = say("of given inputs: max {most}", most=ulp_text(output.max_ulp_of_given))
         yield ("", value, "the rounding of the inputs included")
         terms = joined(
@@ -142,14 +143,13 @@ def precision_lines(study: PrecisionStudy) -> Iterator[Line]:
             for cause in output.causes
         )
         yield ("", "each cause alone, in ulp", joined(causes, ", "))
-        with_numbers = (cause for cause in output.causes if isinstance(cause.note, Text))
-        yield from (("", cause.name, cause.note) for cause in with_numbers)
+        yield from (
+            ("", cause.name, cause.note)
+            for cause in output.causes
+            if isinstance(cause.note, Text)  # notes with numbers
+        )
     yield from ((label, "refused", message) for label, message in study.refused.items())
     yield from precision_meanings()
-
-
-def _verdict_text(verdict: Verdict) -> str:
-    return say("{standard} passes", verdict) if verdict.passed else say("{standard} FAILS", verdict)
 
 
 def precision_meanings() -> list[Line]:
@@ -191,17 +191,23 @@ def certificate_lines(certificates: Iterable[Certificate]) -> Iterator[Line]:
         agreed = {None: "not probed", True: "the kernel agrees", False: "THE KERNEL DISAGREES"}[
             certificate.agrees
         ]
-        value = say(
-            "{output}[{index}], {elements} elements alike, {terms} terms",
-            certificate,
-            index=", ".join(map(str, certificate.element)),
-            terms=len(certificate.terms),
+        yield (
+            certificate.hash,
+            say(
+                "{output}[{index}], {elements} elements alike, {terms} terms",
+                certificate,
+                index=", ".join(map(str, certificate.element)),
+                terms=len(certificate.terms),
+            ),
+            Text("{agreed} ({probe})", certificate, agreed=agreed),
         )
-        yield (certificate.hash, value, Text("{agreed} ({probe})", certificate, agreed=agreed))
         formula = certificate.text
         cut = formula[:SHOWN_TREE].rpartition(" ")[0] + " ..."
-        first = f"t0 = {certificate.terms[0]}, ..."
-        yield ("", cut if len(formula) > SHOWN_TREE else formula, first)
+        yield (
+            "",
+            cut if len(formula) > SHOWN_TREE else formula,
+            f"t0 = {certificate.terms[0]}, ...",
+        )
 
 
 def certificate_view(certificate: Certificate) -> RenderableType:
@@ -289,20 +295,23 @@ def rows_table(rows: VariableRows) -> Table:
         *(Column(name, right=True) for name in numbers),
         Column("element"),
     )
-    cells = [
-        (
-            say(POSITIONS[row["axis"]], number=row["place"]),
-            str(row["terms"]),
-            str(row["contributions"]),
-            str(row["cores"]),
-            f"{row['spread']:.3g}",
-            str(row["spread_ulp"]),
-            f"{row['relative']:.2g}",
-            ", ".join(map(str, row["element"])),
-        )
-        for row in rows.as_dicts()
-    ]
-    return Table(columns, cells, rows_title(rows))
+    return Table(
+        columns,
+        [
+            (
+                say(POSITIONS[row["axis"]], number=row["place"]),
+                str(row["terms"]),
+                str(row["contributions"]),
+                str(row["cores"]),
+                f"{row['spread']:.3g}",
+                str(row["spread_ulp"]),
+                f"{row['relative']:.2g}",
+                ", ".join(map(str, row["element"])),
+            )
+            for row in rows.as_dicts()
+        ],
+        rows_title(rows),
+    )
 
 
 def rows_csv(every: Sequence[VariableRows]) -> str:

@@ -135,7 +135,13 @@ class Figure:
         """
         file = Path(path)
         require_ending(file)
-        data = self.svg.encode() if file.suffix.lower() == SVG else _png(self.svg)
+        data = self.svg.encode()
+        if file.suffix.lower() != SVG:
+            data = bytes(
+                required("resvg_py").svg_to_bytes(
+                    svg_string=self.svg, background="white", zoom=PNG_SCALE
+                )
+            )
         write_atomically(file, lambda opened: opened.write(data), "figure")
         return file
 
@@ -184,11 +190,4 @@ def standalone(markup: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="{-PADDING} {-PADDING} {width:g} {height:g}" font-size="12" '
         f'font-family="{FONTS}"><style>{rules}</style><g{content}</g></svg>\n'
-    )
-
-
-def _png(svg: str) -> bytes:
-    """Return an SVG document as PNG with a white background."""
-    return bytes(
-        required("resvg_py").svg_to_bytes(svg_string=svg, background="white", zoom=PNG_SCALE)
     )

@@ -141,8 +141,13 @@ def _memory(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]
     steps = {"x": list(used), "y": list(used.values()), "binned": False}
     if used and len(positions) == cut.count:
         steps = staircase(np.array(steps["x"]), np.array(steps["y"]))
-    sizes = {"x": steps["x"], "used_bytes": steps["y"], "capacity_bytes": capacity}
-    return {**sizes, "asked": len(positions), "binned": steps["binned"]}
+    return {
+        "x": steps["x"],
+        "used_bytes": steps["y"],
+        "capacity_bytes": capacity,
+        "asked": len(positions),
+        "binned": steps["binned"],
+    }
 
 
 def _refused(
@@ -154,8 +159,12 @@ def _refused(
         if not runs[start]:
             first, last = positions[start], positions[stop - 1]
             error = area.planned(first)
-            ends = {"first": cut.at(first), "last": cut.at(last), "end": edge(cut, last + 1)}
-            yield {**ends, "reason": error.message if not isinstance(error, Plan) else ""}
+            yield {
+                "first": cut.at(first),
+                "last": cut.at(last),
+                "end": edge(cut, last + 1),
+                "reason": error.message if not isinstance(error, Plan) else "",
+            }
 
 
 STAIRCASE_TITLES = {"cores": "cores that work", "workspace_bytes": "workspace, bytes"}
@@ -310,5 +319,10 @@ def _memory_chart(
     ]
     capacities = sorted({memory["capacity_bytes"] for _, memory in series})
     bounds = [*limits, *(LimitLine(say("capacity"), capacity, "y") for capacity in capacities)]
-    y = Axis("fullest on-chip memory, bytes")
-    return curve_chart(x, y, lines, bounds, caption=caption if whole else points)
+    return curve_chart(
+        x,
+        Axis("fullest on-chip memory, bytes"),
+        lines,
+        bounds,
+        caption=caption if whole else points,
+    )

@@ -150,17 +150,23 @@ def _memory_line(memory: Memory) -> Line:
         percent=100 * memory.used_bytes / memory.capacity_bytes,
         phase=say(", {phase}", memory) if memory.phase else "",
     )
-    note = joined((Text("{name} {bytes}", allocation) for allocation in memory.allocations), ", ")
-    return ("buffer" if memory.name == "UB" else memory.name, used, note)
+    return (
+        "buffer" if memory.name == "UB" else memory.name,
+        used,
+        joined((Text("{name} {bytes}", allocation) for allocation in memory.allocations), ", "),
+    )
 
 
 def _workspace_line(workspace: Workspace) -> Line:
-    value = Text(
-        "{size}{unknown}",
-        size=bytes_text(workspace.total_bytes),
-        unknown=" + unknown" if workspace.unknown else "",
+    return (
+        "workspace",
+        Text(
+            "{size}{unknown}",
+            size=bytes_text(workspace.total_bytes),
+            unknown=" + unknown" if workspace.unknown else "",
+        ),
+        joined(map(_part_text, workspace.parts), ", "),
     )
-    return ("workspace", value, joined(map(_part_text, workspace.parts), ", "))
 
 
 def _part_text(part: WorkspacePart) -> str:
@@ -219,22 +225,27 @@ def change_lines(plan: Plan) -> list[Line]:
 
 def values_text(decision: Decision) -> str:
     """Return the values behind a decision, switches as typed: ``deterministic = false``."""
-    texts = (
-        Text(
-            "{name} = {value}",
-            name=name if " " in name else Verbatim(name),
-            value=str(value).lower() if isinstance(value, bool) else value,
-        )
-        for name, value in decision.values.items()
+    return joined(
+        (
+            Text(
+                "{name} = {value}",
+                name=name if " " in name else Verbatim(name),
+                value=str(value).lower() if isinstance(value, bool) else value,
+            )
+            for name, value in decision.values.items()
+        ),
+        ", ",
     )
-    return joined(texts, ", ")
 
 
 def plan_view(plan: Plan, results: Sequence[Line] = ()) -> Group:
     """Return a plan, and the results of its run if any, as a rich renderable."""
     headline = Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True)
-    lines = (*plan_lines(plan), *change_lines(plan), *results)
-    return stack(headline, "", lines_table(lines, styles=LINE_STYLES))
+    return stack(
+        headline,
+        "",
+        lines_table((*plan_lines(plan), *change_lines(plan), *results), styles=LINE_STYLES),
+    )
 
 
 def prepared_view(prepared: Prepared) -> Group:
@@ -325,19 +336,15 @@ AREAS = (
 BUCKETS = (Column("bucket", right=True, key=True), *SIZES, Column("areas in it", wraps=True))
 
 
-def workspace_headline(workspace: Workspace) -> str:
-    """Return the size in one line."""
+def workspace_view(workspace: Workspace) -> RenderableType:
+    """Return a workspace as a rich renderable."""
     unknown = joined((part.name for part in workspace.unknown), ", ")
-    return say(
+    size = say(
         "{size} of workspace{unknown}",
         size=bytes_text(workspace.total_bytes),
         unknown=Text(" + unknown ({unknown})", unknown=unknown) if unknown else "",
     )
-
-
-def workspace_view(workspace: Workspace) -> RenderableType:
-    """Return a workspace as a rich renderable."""
-    return stack(workspace_headline(workspace), "", workspace_tables(workspace))
+    return stack(size, "", workspace_tables(workspace))
 
 
 def workspace_tables(workspace: Workspace, indent: int = 0) -> RenderableType:
@@ -406,8 +413,11 @@ def _own(node: WorkspaceNode) -> str:
 def plan_command(plan: Plan, product: str) -> str:
     """Return the command that shows a plan; ``product`` is a name or a profile file."""
     device = {"soc": plan.soc, "release": plan.release}
-    switches = {"deterministic": plan.deterministic, "limits": plan.limits}
-    return _command(plan.operator, plan.arguments, {"product": product, **device, **switches})
+    return _command(
+        plan.operator,
+        plan.arguments,
+        {"product": product, **device, "deterministic": plan.deterministic, "limits": plan.limits},
+    )
 
 
 def command_line(operator: str, arguments: Mapping[str, Any], product: str, target: Target) -> str:

@@ -96,8 +96,12 @@ def estimate_text(estimate: Estimate) -> str:
 
 
 def _ranged(us: float, low: float, high: float) -> str:
-    shown = {"estimate": about_us(us), "low": about_us(low), "high": about_us(high)}
-    return say("about {estimate} us ({low} to {high})", **shown)
+    return say(
+        "about {estimate} us ({low} to {high})",
+        estimate=about_us(us),
+        low=about_us(low),
+        high=about_us(high),
+    )
 
 
 def estimate_note(estimate: Estimate) -> str:
@@ -159,10 +163,19 @@ def estimate_cell(timeline: Timeline) -> str:
 
 def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
     """Return the evidence of all estimates of a comparison; empty if there are none."""
-    estimates = (estimate for timeline in timelines for estimate in _estimates_of(timeline))
-    evidence = joined(dict.fromkeys(estimate.evidence for estimate in estimates))
-    text = "estimates (V: busy time of the vector pipe, not of the launch): {evidence}"
-    return say(text, evidence=evidence) if evidence else ""
+    evidence = joined(
+        dict.fromkeys(
+            estimate.evidence for timeline in timelines for estimate in _estimates_of(timeline)
+        )
+    )
+    return (
+        say(
+            "estimates (V: busy time of the vector pipe, not of the launch): {evidence}",
+            evidence=evidence,
+        )
+        if evidence
+        else ""
+    )
 
 
 def _launch_line(number: int, launch: LaunchTime) -> Line:
@@ -175,8 +188,11 @@ def _launch_line(number: int, launch: LaunchTime) -> Line:
     doubt = "" if launch.evidence is Evidence.EXACT else Text("; {value}", launch.evidence)
     label = "launches" if number == 0 else ""
     if not launch.binds:
-        value = say("{kernel}: counted 0", launch)
-        return (label, value, say("no AI core runs it{doubt}", doubt=doubt))
+        return (
+            label,
+            say("{kernel}: counted 0", launch),
+            say("no AI core runs it{doubt}", doubt=doubt),
+        )
     note = Text("{percent}; {how}{doubt}", percent=percent_text(launch.share), how=how, doubt=doubt)
     return (label, f"{launch.kernel}: {time_text(launch.us)}", note)
 
@@ -189,11 +205,16 @@ def _change_line(change: Change, coverage: str) -> Line:
         "{percent} less" if change.saved_share >= 0 else "{percent} more",
         percent=percent_text(abs(change.saved_share)),
     )
-    time = covered_time(change.bound_us, coverage)
     return (
         "changed",
         change.change,
-        say("at least {time}, {saved}{note}{gone}", time=time, saved=saved, note=note, gone=gone),
+        say(
+            "at least {time}, {saved}{note}{gone}",
+            time=covered_time(change.bound_us, coverage),
+            saved=saved,
+            note=note,
+            gone=gone,
+        ),
     )
 
 
@@ -205,11 +226,14 @@ def determinism_lines(prices: Sequence[ModePrice]) -> list[Line]:
     if not prices:
         return []
     unknown = dict.fromkeys(kernel for price in prices for kernel in price.unbounded)
-    bytes_only = say(
-        "only the bytes of {unknown} are counted, so times are not compared",
-        unknown=joined(unknown, ", "),
+    note = (
+        say(
+            "only the bytes of {unknown} are counted, so times are not compared",
+            unknown=joined(unknown, ", "),
+        )
+        if unknown
+        else BOUNDS_ONLY
     )
-    note = bytes_only if unknown else BOUNDS_ONLY
     return [("determinism", joined(_price_text(price) for price in prices), note)]
 
 

@@ -141,8 +141,9 @@ def _reachable_sets(verdict: OutputVerdict) -> list[tuple[str, str]]:
         if not min(counts)
         else "{least} to {most} values an element, within {ulp} ulp ({count} elements examined)"
     )
-    width = Text(text, least=min(counts), most=max(counts), ulp=ulp, count=len(examined))
-    return [("reachable", width)]
+    return [
+        ("reachable", Text(text, least=min(counts), most=max(counts), ulp=ulp, count=len(examined)))
+    ]
 
 
 def _explanation(explanation: Explanation) -> str:
@@ -158,17 +159,21 @@ def _explanation(explanation: Explanation) -> str:
 
 
 def _worst_elements(verdict: OutputVerdict, most: int = WORST_ELEMENTS, indent: int = 0) -> Table:
-    rows = [
-        (
-            ", ".join(map(str, index)),
-            verdict.status_of(index),
-            str(verdict.given[index]),
-            str(verdict.expected[index]),
-            verdict.reason(index),
-        )
-        for index in verdict.worst[:most]
-    ]
-    return Table(COLUMNS, rows, "Worst elements", indent=indent)
+    return Table(
+        COLUMNS,
+        [
+            (
+                ", ".join(map(str, index)),
+                verdict.status_of(index),
+                str(verdict.given[index]),
+                str(verdict.expected[index]),
+                verdict.reason(index),
+            )
+            for index in verdict.worst[:most]
+        ],
+        "Worst elements",
+        indent=indent,
+    )
 
 
 def place_lines(answer: Verification) -> list[tuple[str, str]]:
@@ -247,8 +252,12 @@ def _differing_rows(
         )
         for row in difference.rows[:most]
     ]
-    headings = ("row", "elements", "largest difference", "first result", "second result")
-    return Table(headings, rows, "Rows", indent=indent)
+    return Table(
+        ("row", "elements", "largest difference", "first result", "second result"),
+        rows,
+        "Rows",
+        indent=indent,
+    )
 
 
 def output_verdict_view(verdict: OutputVerdict, product: str = "") -> RenderableType:
@@ -454,8 +463,12 @@ def call_lines(call: CallInDump) -> Iterator[tuple[str, str]]:
     yield from (("impossible", text) for text in call.contradictions)
     for output, detail in call.details.items():
         if count := detail["elements"]["unreachable"]:
-            of = sum(detail["elements"].values())
-            text = Text("{output}: {count} of {of} elements", output=output, count=count, of=of)
+            text = Text(
+                "{output}: {count} of {of} elements",
+                output=output,
+                count=count,
+                of=sum(detail["elements"].values()),
+            )
             yield "unreachable", text
     yield from (("explained by", text) for text in call.explanations)
     yield from (("note", text) for text in call.remarks)
@@ -539,9 +552,8 @@ def dump_report(reading: DumpReading, command: str = "") -> Document:
 
 def _details(call: CallInDump, folder: str) -> tuple[str, Iterable[Block]]:
     """Return a section: what deserves a look in a call, and its results if not all are equal."""
-    outputs = (_output(output, detail) for output, detail in call.details.items())
     title = " ".join(filter(None, (folder, call.place, call.entry)))
-    blocks = (block for verdict in outputs for block in verdict)
+    blocks = (block for item in call.details.items() for block in _output(*item))
     return f"{title}: {call.operator}", (lines_table(call_lines(call)), *blocks)
 
 
@@ -554,11 +566,14 @@ def _output(output: str, detail: Mapping[str, Any]) -> Iterable[Block]:
     )
     yield lines_table([(output, joined(counts, ", "))])
     cells = ("status", "given", "expected", "reason")
-    rows = [
-        (", ".join(map(str, element["index"])), *(element[name] for name in cells))
-        for element in detail["worst"]
-    ]
-    yield Table(COLUMNS, rows, "Worst elements")
+    yield Table(
+        COLUMNS,
+        [
+            (", ".join(map(str, element["index"])), *(element[name] for name in cells))
+            for element in detail["worst"]
+        ],
+        "Worst elements",
+    )
 
 
 def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:

@@ -104,9 +104,12 @@ def find_caveat(name: str) -> Experiment | None:
         return found
     codes = [statement.code for statement in statements()]
     names = [caveat.name for caveat in CAVEATS]
-    hint = Text(
-        "experiments: {names}; codes of plans and runs as well{hint}",
-        names=", ".join(names),
-        hint=closest(name, [*names, *codes]),
+    raise UsageError(
+        "name",
+        Text("name = {name}: no such caveat", name=repr(name)),
+        Text(
+            "experiments: {names}; codes of plans and runs as well{hint}",
+            names=", ".join(names),
+            hint=closest(name, [*names, *codes]),
+        ),
     )
-    raise UsageError("name", Text("name = {name}: no such caveat", name=repr(name)), hint)

@@ -191,8 +191,7 @@ def _machine_changes(base: StudyCall) -> Iterator[Change]:
     def same(output: str, values: np.ndarray) -> np.ndarray:
         return values
 
-    socs = base.profile.product.socs
-    for soc, chip in socs.items():
+    for soc, chip in base.profile.product.socs.items():
         if (chip.vector_cores, chip.cube_cores) != (
             base.profile.chip.vector_cores,
             base.profile.chip.cube_cores,

@@ -430,8 +430,7 @@ def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
 def _histogram(errors: np.ndarray) -> tuple[tuple[float, int], ...]:
     """Return the number of elements up to each edge of the ulp histogram."""
     edges = (-1.0, *(np.nextafter(edge, np.inf) for edge in HISTOGRAM_EDGES))
-    counts = np.histogram(errors, edges)[0]
-    return tuple(zip(HISTOGRAM_EDGES, counts.tolist(), strict=True))
+    return tuple(zip(HISTOGRAM_EDGES, np.histogram(errors, edges)[0].tolist(), strict=True))
 
 
 def _causes(

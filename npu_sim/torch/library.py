@@ -11,7 +11,7 @@ for it.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, wraps
 from typing import Any, NamedTuple
@@ -164,10 +164,9 @@ def operator_function(name: str) -> Callable[..., Any]:
     out_parameter = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
     signature = inspect.Signature([*inputs, out_parameter])
     # An operator of the package keeps the gradient that its module defines.
-    is_defined = operator.name in OPERATOR_NAMES and operator.name in _libraries
     registered = (
         getattr(getattr(torch.ops, NAMESPACE), operator.name).default
-        if is_defined
+        if operator.name in OPERATOR_NAMES and operator.name in _libraries
         else operator_of(operator.name)
     )
 
@@ -179,7 +178,10 @@ def operator_function(name: str) -> Callable[..., Any]:
             results = registered(*values)
             if isinstance(results, torch.Tensor):
                 return results
-            return tuple(_written(operator, arguments, results))
+            return tuple(
+                None if output.given_with and arguments.get(output.given_with) is None else result
+                for output, result in zip(operator.outputs, results, strict=True)
+            )
         # PyTorch's operators take neither ``out`` nor arguments of other types; the checks of the
         # declaration report those.
         return _unpacked(compute(operator.name, current_device(), arguments, out))
@@ -189,15 +191,6 @@ def operator_function(name: str) -> Callable[..., Any]:
     function.__signature__ = signature  # type: ignore[attr-defined]
     function.__doc__ = f"{operator.summary}\n\nOn CPU tensors; see :func:`npu_sim.{operator.name}`."
     return function
-
-
-def _written(
-    operator: Operator, arguments: Mapping[str, Any], results: Sequence[torch.Tensor]
-) -> Iterator[torch.Tensor | None]:
-    """Yield the results; None for one that is not written because its argument is missing."""
-    for output, result in zip(operator.outputs, results, strict=True):
-        missing = output.given_with and arguments.get(output.given_with) is None
-        yield None if missing else result
 
 
 def _matches_schema(operator: Operator, arguments: Mapping[str, Any]) -> bool:
@@ -248,8 +241,7 @@ def operator_of(name: str, gradient: Gradient | None = None) -> Any:
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         outputs = compute(declared.name, current_device(), arguments(args, kwargs))
-        written = (torch.empty(0) if output is None else output for output in outputs)
-        return _unpacked(tuple(written))
+        return _unpacked(tuple(torch.empty(0) if output is None else output for output in outputs))
 
     def shapes(*args: Any, **kwargs: Any) -> Any:
         values = arguments(args, kwargs)
@@ -262,7 +254,16 @@ def operator_of(name: str, gradient: Gradient | None = None) -> Any:
         }
         case = checked_call(declared, specs, current_device())
         outputs = (case.specs.get(output.name) for output in declared.outputs)
-        return _unpacked(tuple(_without_values(spec, tensors[0].device) for spec in outputs))
+        device = tensors[0].device
+        return _unpacked(
+            tuple(
+                # Operators of PyTorch return all results, an empty one for what is not written.
+                torch.empty(0, device=device)
+                if spec is None
+                else torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
+                for spec in outputs
+            )
+        )
 
     return define(
         f"{declared.name}({types}) -> ({results})",
@@ -282,16 +283,6 @@ def _schema_parameter(declared: Operator, parameter: inspect.Parameter) -> str:
         return f"{kind} {argument.name}"
     default = f'"{parameter.default}"' if isinstance(parameter.default, str) else parameter.default
     return f"{kind} {argument.name}={default}"
-
-
-def _without_values(spec: TensorSpec | None, device: torch.device) -> torch.Tensor:
-    """Return a tensor of a spec; an empty one for a result that is not written.
-
-    Operators of PyTorch always return all results.
-    """
-    if spec is None:
-        return torch.empty(0, device=device)
-    return torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
 
 
 def _unpacked(outputs: tuple[Any, ...]) -> Any:

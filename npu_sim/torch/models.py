@@ -122,8 +122,9 @@ def _recorded(
             model(input_ids=tokens, labels=tokens, attention_mask=mask).loss.backward()
     except Exception as error:  # whatever the model's code raises without values
         message = Text("the model cannot run without values: {error}", error=_in_short(error))
-        hint = "npu-sim record with a script that trains a small model on the CPU"
-        raise UsageError("config", message, hint) from error
+        raise UsageError(
+            "config", message, "npu-sim record with a script that trains a small model on the CPU"
+        ) from error
     if optimizer is not None:
         _add_updates(recorder, model, repeats)
     return recorder.recording
@@ -137,9 +138,11 @@ def _add_updates(
         parameter: count for layer, count in repeats.items() for parameter in layer.parameters()
     }
     for name, parameter in model.named_parameters():
-        place = Place("", recorder.names.of(parameter) or name, "", 0)
         recorder.recording.add(
-            adam_w.OPERATOR, adam_w.inputs_of(parameter), place, times.get(parameter, 1)
+            adam_w.OPERATOR,
+            adam_w.inputs_of(parameter),
+            Place("", recorder.names.of(parameter) or name, "", 0),
+            times.get(parameter, 1),
         )
 
 
@@ -190,8 +193,11 @@ def _offline_transformers() -> Iterator[Any]:
         import transformers
         from huggingface_hub import constants
     except ImportError:
-        message = "transformers is not installed; it builds the model"
-        raise UsageError("model", message, "pip install transformers") from None
+        raise UsageError(
+            "model",
+            "transformers is not installed; it builds the model",
+            "pip install transformers",
+        ) from None
     name = "HF_HUB_OFFLINE"
     variable, switch = os.environ.get(name), constants.HF_HUB_OFFLINE
     os.environ[name], constants.HF_HUB_OFFLINE = "1", True
@@ -231,8 +237,11 @@ def _safe(value: Any) -> Any:
 def _require_layers(name: str, count: int, least: int = 1) -> None:
     """Raise UsageError for a number of layers that no model has."""
     if not least <= count <= MOST_LAYERS:
-        message = Text("{name} = {count} is not a number of layers", name=name, count=shown(count))
-        raise UsageError("config", message, Text("1 to {most}", most=MOST_LAYERS))
+        raise UsageError(
+            "config",
+            Text("{name} = {count} is not a number of layers", name=name, count=shown(count)),
+            Text("1 to {most}", most=MOST_LAYERS),
+        )
 
 
 def _require_kind(transformers: Any, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> str:
@@ -243,12 +252,14 @@ def _require_kind(transformers: Any, values: Mapping[str, Any], sizes: Mapping[s
     kind = values.get("model_type")
     known = list(transformers.CONFIG_MAPPING)
     if kind not in known:
-        message = Text("{kind} is not a model type of the installed transformers", kind=shown(kind))
-        hint = Text(
-            "a configuration file with model_type, or a type such as llama{hint}",
-            hint=closest(str(kind), known),
+        raise UsageError(
+            "config",
+            Text("{kind} is not a model type of the installed transformers", kind=shown(kind)),
+            Text(
+                "a configuration file with model_type, or a type such as llama{hint}",
+                hint=closest(str(kind), known),
+            ),
         )
-        raise UsageError("config", message, hint)
     default = transformers.AutoConfig.for_model(kind)
     for name in sizes:
         if not hasattr(default, name) or _chooses_code(name):
@@ -284,8 +295,11 @@ def _model_of(transformers: Any, kind: str, values: Mapping[str, Any], dtype: to
         raise
     except Exception as error:  # whatever transformers raises for values that contradict each other
         message = Text("the model cannot be built: {error}", error=_in_short(error))
-        accepted = "values that transformers accepts, as in the config.json of a published model"
-        raise UsageError("config", message, accepted) from error
+        raise UsageError(
+            "config",
+            message,
+            "values that transformers accepts, as in the config.json of a published model",
+        ) from error
 
 
 def _in_short(error: Exception) -> str:
@@ -303,8 +317,9 @@ def _content(config: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         values = json.loads(read_limited("config", Path(config), CONFIG_BYTES, hint))
     except (ValueError, RecursionError) as error:
-        message = Text("{config}: not JSON: {error}", config=config, error=error)
-        raise UsageError("config", message, hint) from None
+        raise UsageError(
+            "config", Text("{config}: not JSON: {error}", config=config, error=error), hint
+        ) from None
     if not isinstance(values, dict):
         raise UsageError("config", Text("{config}: not a JSON object", config=config), hint)
     return values

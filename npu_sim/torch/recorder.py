@@ -102,8 +102,7 @@ class Thread:
 
     def times(self, node: int) -> int:
         """Return the number of modules that an autograd node stands for."""
-        found = (number for begin, end, number in self.repeated if begin <= node < end)
-        return next(found, 1)
+        return next((number for begin, end, number in self.repeated if begin <= node < end), 1)
 
 
 @dataclass(eq=False)
@@ -488,8 +487,10 @@ class Recorder:
                 self.flow.add_parameter(buffer)
         parameter = next(iter(module._parameters.values()), None)
         modules.append(module)
-        place = place_of(self.names.of(module), self.names.of(parameter), self.directory)
-        self._begin(place, self.repeats.get(module, 1))
+        self._begin(
+            place_of(self.names.of(module), self.names.of(parameter), self.directory),
+            self.repeats.get(module, 1),
+        )
 
     def _leave(self, module: torch.nn.Module, arguments: tuple[Any, ...], *rest: Any) -> None:
         """Close the span of a module, and inner spans that an exception left open.
@@ -509,8 +510,7 @@ class Recorder:
             except ValueError as error:
                 span.not_recognised(type(module).__name__, str(error))
         if module in self.repeats:
-            end = torch.autograd._get_sequence_nr()
-            thread.repeated.append((span.begin, end, span.times))
+            thread.repeated.append((span.begin, torch.autograd._get_sequence_nr(), span.times))
         self._end(span)
 
 

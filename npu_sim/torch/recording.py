@@ -276,13 +276,12 @@ class _Module(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        known = ", ".join(sorted(key for key in vars(self) if not key.startswith("_")))
         raise AttributeError(
             Text(
                 "{module}.{name} is not available while npu_sim records; available: {known}",
                 module=self.__name__,
                 name=name,
-                known=known,
+                known=", ".join(sorted(key for key in vars(self) if not key.startswith("_"))),
             )
         )
 
@@ -293,8 +292,12 @@ def _replacement() -> _Module:
     ignored = dict.fromkeys(NO_EFFECT, _returning(None)) | dict.fromkeys(ZERO, _returning(0))
     amp = _module("npu.amp", autocast=_autocast, GradScaler=partial(torch.amp.GradScaler, "cpu"))
     npu = _module("npu", **{**of_cpu, **ignored}, amp=amp)
-    contrib = _module("contrib", transfer_to_npu=_module("contrib.transfer_to_npu"))
-    return _module("", **_functions(), npu=npu, contrib=contrib)
+    return _module(
+        "",
+        **_functions(),
+        npu=npu,
+        contrib=_module("contrib", transfer_to_npu=_module("contrib.transfer_to_npu")),
+    )
 
 
 def _module(path: str, **names: Any) -> _Module:
@@ -312,8 +315,9 @@ def _autocast(
 
 def _functions() -> dict[str, Any]:
     """Return the functions of this package under the names of ``torch_npu``."""
-    functions = differentiable_functions().items()
-    return {name: value for name, value in functions if name.startswith("npu_")}
+    return {
+        name: value for name, value in differentiable_functions().items() if name.startswith("npu_")
+    }
 
 
 def _returning(value: int | None) -> Callable[..., int | None]:

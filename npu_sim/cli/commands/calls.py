@@ -152,8 +152,15 @@ def diff_command(operator: str, arguments: Arguments, options: Options) -> None:
     comparison = options.answer(
         operator, release=chosen_release(options), **typed_specs(operator, arguments)
     )
-    defaults = DEVICE_OF_REPORT | {("--release", "--releases"): releases.default_release()}
-    show_answer("diff", comparison, options, reproducing_command(defaults), csv="rows")
+    show_answer(
+        "diff",
+        comparison,
+        options,
+        reproducing_command(
+            DEVICE_OF_REPORT | {("--release", "--releases"): releases.default_release()}
+        ),
+        csv="rows",
+    )
 
 
 @command(
@@ -171,8 +178,13 @@ def limits_command(operator: str, arguments: Arguments, options: Options) -> Non
     """Find the documented and the hardware bounds of an argument on every product."""
     natural = named_values("set", options.set or (), inspect.signature(options.function).parameters)
     table = options.answer(operator, **{**typed_specs(operator, arguments), **natural})
-    defaults = DEVICE_OF_REPORT | {("--release",): releases.default_release()}
-    show_answer("limits", table, options, reproducing_command(defaults), csv="rows")
+    show_answer(
+        "limits",
+        table,
+        options,
+        reproducing_command(DEVICE_OF_REPORT | {("--release",): releases.default_release()}),
+        csv="rows",
+    )
 
 
 @command(
@@ -279,8 +291,11 @@ def _rows(
     profiles, products, socs = [chosen], options.products, options.socs
     for value, several in ((options.product, "products"), (options.soc, "socs")):
         if value is not None and getattr(options, several) is not None:
-            message = Text("{option} is given twice", option=f"--{several} / --{several[:-1]}")
-            raise UsageError(several, message, "leave one of the two out")
+            raise UsageError(
+                several,
+                Text("{option} is given twice", option=f"--{several} / --{several[:-1]}"),
+                "leave one of the two out",
+            )
     if products is not None or socs is not None:
         named = chosen.product.socs if socs == "all" else (socs or "").split(",")
         if products is None and all(chosen.product.soc_named(name.strip()) for name in named):

@@ -243,10 +243,11 @@ def explore_command(
         hint = "leave it out, or add --i-know: the page then opens by a link with a token only"
         raise UsageError("host", message, hint)
 
-    products = {
-        name: cores.load_profile(name) for name in [*cores.shipped_products(), *(profiles or [])]
-    }
-    explorer = Explorer(products, port=port, host=host)
+    explorer = Explorer(
+        {name: cores.load_profile(name) for name in [*cores.shipped_products(), *(profiles or [])]},
+        port=port,
+        host=host,
+    )
     try:
         address = explorer.access.address
     except OSError as error:

@@ -131,8 +131,7 @@ def _write(matrix: "questions.preflight.Matrix", calls: Path, options: Options) 
     step_summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if step_summary:
         # Appended, because all commands of a step write to this file.
-        path = Path(step_summary)
-        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        with Path(step_summary).open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(show.preflight_files.markdown(matrix))
 
 
@@ -250,8 +249,13 @@ def record_command(options: Options, script: Script, arguments: ScriptArguments 
             else:
                 print_text(show.preflight.recording_view(recording.as_dict(), str(out)))
             if passed_on:
-                text = "{options} belong to the script; options of npu-sim stand before it"
-                print_text(say(text, options=" ".join(passed_on)), error=True)
+                print_text(
+                    say(
+                        "{options} belong to the script; options of npu-sim stand before it",
+                        options=" ".join(passed_on),
+                    ),
+                    error=True,
+                )
 
         try:
             with _before_exit(finish):

@@ -156,11 +156,13 @@ def _reproducing_command(seed: int, grid: list[str]) -> str:
     """Return the command that repeats the sweep, with product and release written out."""
     named = {text.partition("=")[0].strip() for text in grid}
     product, release = (f"product={cores.DEFAULT_PRODUCT}", f"release={releases.default_release()}")
-    extra = [
-        *(["--grid", product] if not named & {"product", "soc"} else []),
-        *(["--grid", release] if "release" not in named else []),
-    ]
-    return reproducing_command({("--seed",): seed}, extra)
+    return reproducing_command(
+        {("--seed",): seed},
+        [
+            *(["--grid", product] if not named & {"product", "soc"} else []),
+            *(["--grid", release] if "release" not in named else []),
+        ],
+    )
 
 
 def _write_report(options: Options, summary: "sweeps.records.SweepSummary") -> dict[str, Any]:

@@ -113,8 +113,12 @@ def _checked(
         message = Text(
             "input has shape {shape}; the product takes logits (N, C)", shape=tuple(logits.shape)
         )
-        hint = "input.reshape(-1, C), or input[None] for one row; target likewise"
-        raise AclnnError(INVALID, "input", message, hint)
+        raise AclnnError(
+            INVALID,
+            "input",
+            message,
+            "input.reshape(-1, C), or input[None] for one row; target likewise",
+        )
     if target.dtype != torch.int64:
         message = Text("target is {dtype}; the product takes int64", target)
         raise AclnnError(INVALID, "target", message, "target.long()")
@@ -165,15 +169,23 @@ def npu_cross_entropy_loss(
     """
     if lse_square_scale_for_zloss != 0.0 or return_zloss:
         name = "return_zloss" if return_zloss else "lse_square_scale_for_zloss"
-        hint = "lse_square_scale_for_zloss = 0.0 and return_zloss = False"
-        raise AclnnError(INVALID, name, "the z-loss is not supported yet", hint)
-    if label_smoothing != 0.0 and input.requires_grad:
-        message = Text(
-            "label_smoothing = {label_smoothing}: the gradient with label smoothing is not "
-            "supported yet",
-            label_smoothing=label_smoothing,
+        raise AclnnError(
+            INVALID,
+            name,
+            "the z-loss is not supported yet",
+            "lse_square_scale_for_zloss = 0.0 and return_zloss = False",
         )
-        raise AclnnError(INVALID, "label_smoothing", message, "label_smoothing = 0.0")
+    if label_smoothing != 0.0 and input.requires_grad:
+        raise AclnnError(
+            INVALID,
+            "label_smoothing",
+            Text(
+                "label_smoothing = {label_smoothing}: the gradient with label smoothing is not "
+                "supported yet",
+                label_smoothing=label_smoothing,
+            ),
+            "label_smoothing = 0.0",
+        )
     loss, log_prob = _checked(input, target, weight, reduction, ignore_index, label_smoothing)
     empty = input.new_empty(0)
     return loss if reduction == "none" else loss.reshape(1), log_prob, empty, empty.clone()
@@ -359,8 +371,13 @@ def _picked(kernel: Kernel, term: Term) -> Term | None:
 def _record(kernel: Kernel, term: Term) -> None:
     """Record a cross entropy whose reduction stays outside."""
     rows, _, dtype = term.logits.partition(":")
-    call = {"log_prob": term.logits, "target": term.target, "reduction": "none"}
-    gradient = {"grad_loss": f"{rows.partition('x')[0]}:{dtype}", **call, "ignore_index": -100}
+    gradient = {
+        "grad_loss": f"{rows.partition('x')[0]}:{dtype}",
+        "log_prob": term.logits,
+        "target": term.target,
+        "reduction": "none",
+        "ignore_index": -100,
+    }
     kernel.span.account(term.steps)
     kernel.span.on_gradient(OPERATOR, gradient, None)
 

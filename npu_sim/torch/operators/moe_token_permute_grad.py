@@ -321,8 +321,7 @@ def on_module_exit(
         if module is None:
             _list_rest(span, blocks, choices)
         return
-    returned = [block for block in blocks if block.returned]
-    for block in returned or blocks:
+    for block in [block for block in blocks if block.returned] or blocks:
         _close(span, block, output)
     for block in blocks:
         block.closed = True

@@ -70,8 +70,9 @@ def _required(name: str, scale: torch.Tensor | None) -> torch.Tensor:
     """Return the weight; raise AclnnError if it is missing."""
     if scale is None:
         message = Text("{name} = None: the product normalises with a scale", name=name)
-        hint = Text("{name}: torch.ones of the last axes", name=name)
-        raise AclnnError(NULL_POINTER, name, message, hint)
+        raise AclnnError(
+            NULL_POINTER, name, message, Text("{name}: torch.ones of the last axes", name=name)
+        )
     return scale
 
 
@@ -169,8 +170,14 @@ def _term_or_new_x(kernel: Kernel, tensor: torch.Tensor) -> Term:
 
 def _x(kernel: Kernel, tensor: torch.Tensor) -> Term:
     identity, parameter = kernel.flow.identity(tensor), kernel.flow.parameter(tensor)
-    x = spec_of(tensor, copied=True)
-    return Term("x", identity, tuple(tensor.shape), x, tensor.dtype, parameter=parameter)
+    return Term(
+        "x",
+        identity,
+        tuple(tensor.shape),
+        spec_of(tensor, copied=True),
+        tensor.dtype,
+        parameter=parameter,
+    )
 
 
 def _cast(kernel: Kernel, term: Term) -> Term | None:
@@ -253,10 +260,12 @@ def _gamma(kernel: Kernel, first: Term, other: Term) -> Term | None:
         return None
     kernel.span.retract(normed.placeholder)
     if gamma.offset:
-        why = Text("the factor is {offset} + weight, as in Gemma: gamma is this sum", gamma)
-        kernel.span.remark(FORWARD, why, gamma.parameter)
-    gamma_spec = str(TensorSpec(shape, str(gamma.dtype)))
-    call = {"x": normed.x, "gamma": gamma_spec}
+        kernel.span.remark(
+            FORWARD,
+            Text("the factor is {offset} + weight, as in Gemma: gamma is this sum", gamma),
+            gamma.parameter,
+        )
+    call = {"x": normed.x, "gamma": str(TensorSpec(shape, str(gamma.dtype)))}
     kernel.span.call(FORWARD, {**call, "epsilon": float(normed.epsilon or 0.0)}, gamma.parameter)
     kernel.span.account(first.steps)
     # dy has the dtype of x, even if code that computes by hand returns another dtype.

@@ -58,8 +58,11 @@ def npu_rotary_mul(
     if rotate is not None:
         raise NotModelledError("rotate", "the kernel with rotate is not modelled", "leave it out")
     if rotary_mode not in MODES:
-        message = Text("rotary_mode = {mode} is unknown", mode=repr(rotary_mode))
-        raise UsageError("rotary_mode", message, ", ".join(MODES))
+        raise UsageError(
+            "rotary_mode",
+            Text("rotary_mode = {mode} is unknown", mode=repr(rotary_mode)),
+            ", ".join(MODES),
+        )
     cos, sin = (tensor.to(input.dtype).contiguous() for tensor in (r1, r2))
     result: torch.Tensor = FORWARD_OPERATOR(input.contiguous(), cos, sin, MODES[rotary_mode])
     return result
@@ -138,8 +141,9 @@ def _joined(kernel: Kernel) -> Rotated | None:
     step = 1 if is_stack else first.shape[-1]
     if negated.place != (storage, start + step, count):
         return None
-    x = (storage, start, 2 * count)
-    return Rotated(x, int(is_stack), negated.steps | {kernel.step, _slice(first)})
+    return Rotated(
+        (storage, start, 2 * count), int(is_stack), negated.steps | {kernel.step, _slice(first)}
+    )
 
 
 def _factor(kernel: Kernel, tensor: torch.Tensor) -> Factor:
