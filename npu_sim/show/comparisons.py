@@ -41,7 +41,7 @@ from npu_sim.show.layout import (
     stack,
 )
 from npu_sim.show.svg import WIDTH, Pictures, bar, caption, element, picture
-from npu_sim.show.text import Line, overflow_text, socs_text
+from npu_sim.show.text import Line, overflow_text, socs_text, used_percent
 from npu_sim.show.timelines import estimate_note, estimate_text
 from npu_sim.status import ACLNN_SUCCESS, AclnnError, NotModelledError, Unplanned
 
@@ -180,7 +180,7 @@ def _cells(row: Compared) -> dict[str, str]:
     buffer = ""
     if memory is not None:
         largest = max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
-        share = f"{memory.name} {100 * memory.used_bytes / memory.capacity_bytes:.0f} %"
+        share = f"{memory.name} {used_percent(memory)} %"
         buffer = Text("{share}, {name} {bytes}", largest, share=share) if largest else share
     timed = [order.output for order in plan.order if not order.fixed]
     order = say("timing: {timed}", timed=", ".join(timed)) if timed else "fixed"

@@ -65,6 +65,12 @@ OUTCOME_STYLES = {RUNS: "bold green", OVERFLOWS: "bold red"}
 """Styles of the headline, by outcome."""
 
 
+def used_percent(memory: Memory) -> int:
+    """Return how much of a memory is used, in percent; more than all of it is at least 101."""
+    percent = round(100 * memory.used_bytes / memory.capacity_bytes)
+    return max(percent, 101) if memory.used_bytes > memory.capacity_bytes else percent
+
+
 def overflow_text(plan: Plan) -> str:
     """Return the reason why a plan overflows; empty for other plans."""
     memory = plan.overflow
@@ -75,7 +81,7 @@ def overflow_text(plan: Plan) -> str:
         "Buffer of {soc} has; the product does not check it, and what the device computes is not "
         "known",
         memory,
-        percent=f"{max(101, round(100 * memory.used_bytes / memory.capacity_bytes))} %",
+        percent=f"{used_percent(memory)} %",
         soc=plan.soc,
     )
 
@@ -147,7 +153,7 @@ def _memory_line(memory: Memory) -> Line:
     used = say(
         "{used_bytes} of {capacity_bytes} bytes ({percent:.0f} %){phase}",
         memory,
-        percent=100 * memory.used_bytes / memory.capacity_bytes,
+        percent=used_percent(memory),
         phase=say(", {phase}", memory) if memory.phase else "",
     )
     return (

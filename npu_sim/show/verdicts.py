@@ -11,6 +11,7 @@ from npu_sim.cores import load_profile
 from npu_sim.dumps.causes import RUNS, CallInDump
 from npu_sim.dumps.reading import DumpReading, EntryNote
 from npu_sim.failures.diagnosis import Diagnosis
+from npu_sim.framework.describing import counted
 from npu_sim.language import Text, calls_text, grouped, joined, say
 from npu_sim.show import svg
 from npu_sim.show.layout import (
@@ -224,11 +225,11 @@ def difference_lines(difference: ResultDifference) -> list[tuple[str, str]]:
     """Return how many elements of two results differ, and whether timing explains it."""
     count = int(difference.differing.sum())
     second = Text(
-        "{status}; {count} of {of} elements differ from the first, in {rows} rows",
+        "{status}; {count} of {of} elements differ from the first, in {rows}",
         status=Text(difference.second.status),
         count=count,
         of=difference.differing.size,
-        rows=len(difference.rows),
+        rows=counted(len(difference.rows), "row"),
     )
     cause = (
         "timing explains it: both results are possible where they differ"

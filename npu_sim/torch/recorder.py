@@ -33,6 +33,8 @@ from npu_sim.torch.recording import (
     Names,
     Place,
     Recording,
+    has_torch_npu,
+    on_cpu,
     place_of,
     program_frame,
     torch_npu_importable,
@@ -222,6 +224,7 @@ class Recorder:
     def __init__(self, repeats: Mapping[torch.nn.Module, int] | None = None) -> None:
         self.repeats = repeats or {}
         self.recording = Recording()
+        self.observed = self.function if has_torch_npu() else on_cpu(self.function)
         self.directory = Path.cwd()
         self.names = Names()
         self.flow = Flow()
@@ -337,9 +340,7 @@ class Recorder:
 
         result.register_hook(hook)
 
-    def function(
-        self, function: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]
-    ) -> Any:
+    def function(self, function: Any, /, *arguments: Any, **options: Any) -> Any:
         """Call a PyTorch function, and read the call if it corresponds to an operator."""
         read = self._functions.get(function)
         thread = self.thread
@@ -567,7 +568,7 @@ class _Functions(_Mode, TorchFunctionMode):  # type: ignore[misc]
         if func is torch.Tensor.backward:
             with self:  # observes functions that checkpointing recomputes in the backward pass
                 return _backward(*args, **(kwargs or {}))
-        return self.recorder.function(func, args, kwargs or {})
+        return self.recorder.observed(func, *args, **(kwargs or {}))
 
 
 def _backward(

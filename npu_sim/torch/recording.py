@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial, wraps
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -324,18 +324,55 @@ def _returning(value: int | None) -> Callable[..., int | None]:
     return lambda *_, **__: value
 
 
+def has_torch_npu() -> bool:
+    """Return whether the real torch_npu is installed."""
+    return TORCH_NPU in sys.modules or find_spec(TORCH_NPU) is not None
+
+
+@cache
+def _absent_devices() -> tuple[str, ...]:
+    return ("npu",) if torch.cuda.is_available() else ("npu", "cuda")
+
+
+def _on_cpu(value: Any) -> Any:
+    name = value.type if isinstance(value, torch.device) else value
+    is_absent = isinstance(name, str) and name.partition(":")[0] in _absent_devices()
+    return "cpu" if is_absent else value
+
+
+def on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that takes the CPU where its arguments name a device that is not here."""
+
+    @wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        return function(
+            *map(_on_cpu, arguments), **{name: _on_cpu(value) for name, value in options.items()}
+        )
+
+    return call
+
+
+def _itself(self: Any, *_: Any, **__: Any) -> Any:
+    return self
+
+
 @contextmanager
 def torch_npu_importable() -> Iterator[None]:
     """Make ``import torch_npu`` work in the block, unless the real one is installed.
 
-    ``torch.npu`` and ``torch.ops.npu`` exist in the block as they do after that import. Only import
+    ``torch.npu`` and ``torch.ops.npu`` exist in the block as they do after that import. What a
+    program puts on an NPU, or on a GPU where PyTorch finds none, is on the CPU. Only import
     statements find the replacement. It is not in ``sys.modules``, and ``importlib.util.find_spec``
-    returns None, so that libraries that look for an NPU find none.
+    returns None, so that libraries that look for an NPU find none. ``npu`` names a device until the
+    process ends: PyTorch cannot take it back.
     """
-    if TORCH_NPU in sys.modules or find_spec(TORCH_NPU) is not None:
+    if has_torch_npu():
         yield
         return
+    if torch._C._get_privateuse1_backend_name() == "privateuseone":
+        torch.utils.rename_privateuse1_backend("npu")
     module, import_module = _replacement(), builtins.__import__
+    moves: dict[str, Any] = dict.fromkeys(_absent_devices(), _itself)
 
     def import_or_replace(name: str, *arguments: Any, **options: Any) -> ModuleType:
         if not name.startswith(TORCH_NPU):  # quickly: PyTorch imports within its functions
@@ -357,5 +394,10 @@ def torch_npu_importable() -> Iterator[None]:
         patch.object(builtins, "__import__", import_or_replace),
         patch.object(torch, "npu", module.npu, create=True),
         patch.multiple(torch.ops.npu, create=True, **_functions()),
+        patch.multiple(torch.Tensor, create=True, **moves),
+        patch.multiple(torch.nn.Module, create=True, **moves),
+        patch.object(torch.autocast, "__init__", on_cpu(torch.autocast.__init__)),
+        patch.object(torch.amp.GradScaler, "__init__", on_cpu(torch.amp.GradScaler.__init__)),
+        patch.object(torch, "set_default_device", on_cpu(torch.set_default_device)),
     ):
         yield

@@ -418,6 +418,35 @@ except ModuleNotFoundError as error:
 """
 
 
+ON_AN_NPU = """
+import torch_npu
+
+device = torch.device("npu:0")
+model = nn.Sequential(nn.Embedding(9, 64), nn.RMSNorm(64)).to("npu").npu()
+tokens = torch.arange(8, device="npu").to(device, non_blocking=True).npu()
+with torch.autocast("npu", dtype=torch.bfloat16), torch.amp.autocast(device_type="npu"):
+    assert (torch.ones(2, 2, device=device) @ torch.ones(2, 2)).dtype == torch.bfloat16
+with device:
+    loss = model(tokens).sum() + torch.zeros(())
+torch.amp.GradScaler("npu", enabled=False).scale(loss).backward()
+assert tokens.device.type == "cpu"
+if not torch.cuda.is_available():
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        moved = nn.Linear(2, 2).cuda()(torch.ones(2, 2, device="cuda").cuda())
+    assert (moved.dtype, moved.device.type) == (torch.bfloat16, "cpu")
+assert torch.einsum("npu,npu->n", *[torch.ones(2, 3, 4)] * 2).tolist() == [12, 12]
+"""
+
+
+def test_what_a_program_puts_on_an_npu_is_on_the_cpu(tmp_path):
+    calls, _, _ = recorded(tmp_path, ON_AN_NPU)
+    assert {name: count for name, [(_, count)] in calls.items()} == {
+        "embedding_dense_backward": 1,
+        "rms_norm": 1,
+        "rms_norm_grad": 1,
+    }
+
+
 def test_what_programs_for_the_npu_do_at_their_start_works(tmp_path):
     calls, _, text = recorded(tmp_path, START)
     assert {name: count for name, [(_, count)] in calls.items()} == {
