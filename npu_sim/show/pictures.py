@@ -220,6 +220,8 @@ FULL = 0.85
 """Opacity of the largest part; smaller parts are in proportion."""
 UPRIGHT = ((7.6, "on"), (6.0, "on small"))
 """Width of a digit and class of the numbers in a strip, largest first."""
+GAP = 1
+"""Width between the numbers of two cores."""
 TURNED = 11
 """Width of a number rotated by 90 degrees; narrower parts have no numbers."""
 
@@ -262,7 +264,7 @@ def _core_strip(plan: Plan, name: str, y: float, number: int) -> list[Markup]:
     narrowest = min(((stop - start) * scale for _, start, stop in spans if stop > start), default=0)
     digits = len(str(max(core for core, *_ in spans)))
     kind = next(
-        (kind for width, kind in UPRIGHT if digits * width <= narrowest),
+        (kind for width, kind in UPRIGHT if digits * width + GAP <= narrowest),
         "on turned" if narrowest >= TURNED else "",
     )
     parts = [svg.caption(Text("{name} {low}..{high}", name=name, low=low, high=high), y + 12)]

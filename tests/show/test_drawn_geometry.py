@@ -2,6 +2,7 @@
 
 import math
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -54,6 +55,25 @@ def test_core_cells_have_height_and_opacity_in_proportion_to_their_work(drawn, p
         assert [value / max(measure) for value in measure] == pytest.approx(
             [amount / max(amounts) for amount in amounts], abs=0.01
         )
+
+
+@pytest.mark.parametrize("product", ["atlas_a2", "ascend_950"])
+def test_numbers_of_neighbouring_cores_do_not_touch(drawn, product):
+    plan = npu_sim.plan("rms_norm_grad", product=product, **rms(4096, 7168, "bf16"))
+    script = """
+        const svg = [...document.querySelectorAll("svg")].find((node) =>
+            node.querySelector("rect.load"));
+        return [...svg.querySelectorAll("text.on")].map((text) => {
+            const box = text.getBoundingClientRect();
+            return [box.left, box.right, box.top];
+        });
+    """
+    numbers = drawn(render(plan_report(plan)), script)
+    strip = [box for box in numbers if abs(box[2] - numbers[0][2]) < 2]
+    assert len(strip) == plan.block_dim
+    digit = strip[0][1] - strip[0][0]
+    for before, after in pairwise(sorted(strip)):
+        assert after[0] - before[1] > digit / 5
 
 
 def test_buffer_segments_are_to_scale_and_coloured_by_name(drawn, plan):
