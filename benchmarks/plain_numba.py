@@ -68,11 +68,15 @@ _AXES: tuple[tuple[str, dict[str, int | bool | str]], ...] = (
     ("swi_glu", {"row": 512, "col": 3072}),
     ("swi_glu_grad", {"row": 512, "col": 3072}),
     ("apply_adam_w_v2", {"elements": 1 << 20}),
-    ("rotary_position_embedding", {"x0": 512}),
-    ("rotary_position_embedding_grad", {"x0": 512}),
 )
-CALLS = [Call(name, product, axes) for product in (A2, ASCEND_950) for name, axes in _AXES] + [
-    Call("conv_tbc_backward", A2, {"T": 128, "B": 4, "Cin": 64, "Cout": 64, "K": 3, "pad": 1})
+_AXES_ON_A2: tuple[tuple[str, dict[str, int | bool | str]], ...] = (
+    ("conv_tbc_backward", {"T": 128, "B": 4, "Cin": 64, "Cout": 64, "K": 3, "pad": 1}),
+    ("rotary_position_embedding", {"x0": 512, "cos0": 512}),
+    ("rotary_position_embedding_grad", {"x0": 512, "cos0": 512}),
+)
+CALLS = [
+    *(Call(name, product, axes) for product in (A2, ASCEND_950) for name, axes in _AXES),
+    *(Call(name, A2, axes) for name, axes in _AXES_ON_A2),
 ]
 
 
@@ -91,8 +95,7 @@ class Prepared(NamedTuple):
 def prepare(call: Call, dtype: str) -> Prepared:
     """Compute a call once, and return it with its arrays."""
     operator = load_operator(call.operator)
-    types = {axis.name: dtype for axis in operator.axes if axis.name.endswith("dtype")}
-    types.pop("indices_dtype", None)
+    types = {axis.name: dtype for axis in operator.axes if dtype in getattr(axis, "words", ())}
     arguments = call_with(operator, {**operator.defaults(), **types, **call.axes})
     arguments |= generate(call.operator, arguments_of(operator, arguments))
     result = npu_sim.run(call.operator, product=call.product, **arguments)

@@ -200,8 +200,8 @@ def _copy_row(
 
 
 @device_function
-def _stream_row(rows: Rows, start: int, out: RowWords, out_start: int) -> None:
-    """Copy a row of a token: whole cache lines with non-temporal stores.
+def _copy_token(rows: Rows, start: int, out: RowWords, out_start: int, streams: bool) -> None:
+    """Copy the row of a token; with ``streams``, whole cache lines with non-temporal stores.
 
     Rows of tokens follow each other and each is read several times, so a prefetch as in `_copy_row`
     costs up to a third of the time.
@@ -210,7 +210,11 @@ def _stream_row(rows: Rows, start: int, out: RowWords, out_start: int) -> None:
     end = first + (rows.count - first) // STEP * STEP
     _copy_few(rows.words, start, out, out_start, first)
     for word in range(first, end, STEP):
-        stream(out, out_start + word, load(rows.words, start + word))
+        lanes = load(rows.words, start + word)
+        if streams:
+            stream(out, out_start + word, lanes)
+        else:
+            store(out, out_start + word, lanes)
     _copy_few(rows.words, start + end, out, out_start + end, rows.count - end)
 
 
@@ -227,11 +231,7 @@ def _copy_chunk(
             # Places are not negative, but another thread may write to the caller's array meanwhile.
             if not 0 <= place < rows:
                 continue
-            target = place * tokens.count
-            if streams:
-                _stream_row(tokens, start, permuted.words, target)
-            else:
-                _copy_few(tokens.words, start, permuted.words, target, tokens.count)
+            _copy_token(tokens, start, permuted.words, place * tokens.count, streams)
     end_streams()
 
 
