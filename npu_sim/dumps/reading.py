@@ -308,7 +308,10 @@ def _not_modelled(dumps: Iterable[Dump]) -> Counter[str]:
 def _targets(
     sides: Sequence[_Side], default: _Target, given: dict[str, Any], report: _Progress
 ) -> list[_Target]:
-    """Return the target of each side: a common one where all calls are possible on it."""
+    """Return the target of each side: a common one if all calls possible anywhere are on it.
+
+    Calls that are possible nowhere do not decide.
+    """
     is_open = given["soc"] is None or given["release"] is None or given["deterministic"] is None
     if not is_open or (
         isinstance(given["product"], Profile) and given["deterministic"] is not None
@@ -325,7 +328,7 @@ def _targets(
 def _votes(
     side: _Side, given: dict[str, Any], report: _Progress
 ) -> tuple[Counter[tuple[str, str, str, bool]], int]:
-    """Return the number of calls that are possible by combination, and of all verified calls."""
+    """Return the number of calls that are possible by combination, and anywhere."""
     votes: Counter[tuple[str, str, str, bool]] = Counter()
     calls = 0
     for _, call in side.calls:
@@ -333,7 +336,7 @@ def _votes(
         verification = _verification(call, given, explain=False)
         if not isinstance(verification, Verification) or call.accumulated:
             continue
-        calls += 1
+        calls += bool(verification.possible)
         for found in verification.possible:
             votes.update(
                 (found.product, soc, release, found.deterministic)

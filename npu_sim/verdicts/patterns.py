@@ -1,7 +1,6 @@
 """Common properties of the impossible elements of an output: places, bits, ratio, format ..."""
 
 from collections.abc import Iterator
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -128,14 +127,18 @@ def _relation(
     tolerance = TOLERANCE[canonical_dtype(dtype)]
     size = np.abs(given) + np.abs(expected)
     ratio = ratio_of(given, expected)
-    if abs(ratio - 1) > 4 * tolerance and _holds(given, ratio * expected, tolerance * size):
-        yield Text("all are {ratio} times the computed values", ratio=_ratio_text(ratio))
+    held = _held(given, ratio * expected, tolerance * size)
+    if held and abs(ratio - 1) > 4 * tolerance:
+        yield Text(
+            "{held} are {ratio} times the computed values", held=held, ratio=_ratio_text(ratio)
+        )
         return
     offset = finite_median(given - expected)
-    if abs(offset) > 16 * tolerance * finite_median(size) and _holds(
-        given, expected + offset, tolerance * (size + abs(offset))
-    ):
-        yield Text("all are {offset} beside the computed values", offset=f"{offset:+.6g}")
+    held = _held(given, expected + offset, tolerance * (size + abs(offset)))
+    if held and abs(offset) > 16 * tolerance * finite_median(size):
+        yield Text(
+            "{held} are {offset} beside the computed values", held=held, offset=f"{offset:+.6g}"
+        )
 
 
 def ratio_of(given: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
@@ -150,11 +153,16 @@ def finite_median(values: NDArray[np.float64]) -> float:
     return float(np.median(finite)) if finite.size else float("nan")
 
 
-def _holds(
+def _held(
     given: NDArray[np.float64], predicted: NDArray[np.float64], radius: NDArray[np.float64]
-) -> bool:
-    within = np.abs(given - predicted) <= radius
-    return bool(within.mean() >= 1 - MOST_EXCEPTIONS) and prod(given.shape) >= LEAST_ELEMENTS
+) -> str:
+    """Return how many values are near the predicted ones, in words; empty for too few of them."""
+    near = int((np.abs(given - predicted) <= radius).sum())
+    if given.size < LEAST_ELEMENTS or near < (1 - MOST_EXCEPTIONS) * given.size:
+        return ""
+    if near == given.size:
+        return Text("all")
+    return Text("{near} of {count}", near=near, count=given.size)
 
 
 def _ratio_text(ratio: float) -> str:

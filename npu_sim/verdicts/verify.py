@@ -151,7 +151,7 @@ def verify(
     require_limits(limits)
     report: Progress = progress or silent
     search_budget = Budget(int(budget), int(seed), int(total_budget))
-    call = study_call(declared.name, {**arguments, "limits": limits})
+    call = study_call(declared.name, {**arguments, "limits": limits}, draws=False)
     switches = (False, True) if deterministic is None else (deterministic,)
     groups = _groups(call, _profiles(product, soc, release), switches)
     with np.errstate(all="ignore"):  # measured values may be anything

@@ -79,6 +79,8 @@ def test_an_earlier_recording_is_replaced_on_request_only(cli, script, tmp_path,
     assert outcome.code == 64
     assert "calls.jsonl exists already" in outcome.err
     assert "--overwrite" in outcome.err
+    behind = cli("record", script(0), "30", "--overwrite")
+    assert "--overwrite belong to the script" in behind.err
     assert calls.read_text(encoding="utf-8") == "kept"
     assert cli("record", "--overwrite", script(0), "30").code == 0
     assert "embedding_dense_backward" in calls.read_text(encoding="utf-8")

@@ -214,6 +214,32 @@ def test_a_dump_has_one_target(tmp_path):
     assert statuses == {"equal"}
 
 
+def test_a_dump_that_is_impossible_everywhere_has_the_target_of_the_other(tmp_path):
+    call = calls.rms_norm(130, 64, "fp32")
+    target = {"soc": "Ascend910B3", "deterministic": True}
+    forward = npu_sim.run("rms_norm", x=call["x"], gamma=call["gamma"], **target).outputs
+    call["rstd"] = forward["rstd"]
+    gradient = npu_sim.run("rms_norm_grad", **call, **target).outputs
+    wrong = gradient["dx"].copy()
+    wrong[:9] = 1e6
+    for name, dx in (("a", gradient["dx"]), ("b", wrong)):
+        writer = Writer(tmp_path / name)
+        writer.call(
+            "NPU.npu_rms_norm.0",
+            (call["x"], call["gamma"], 1e-6),
+            (forward["y"], forward["rstd"]),
+            (call["dy"], None),
+            (dx, gradient["dgamma"]),
+        )
+        writer.close()
+    reading = compared(tmp_path, release="9.1", deterministic=True)
+    assert (reading.soc, reading.other_target) == ("Ascend910B3", "")
+    statuses = {
+        name: status for call in reading.other_calls for name, status in call.verdicts.items()
+    }
+    assert (statuses["dx"], statuses["dgamma"]) == ("unreachable", "equal")
+
+
 def test_dumps_of_different_devices_are_told(tmp_path):
     call = calls.rms_norm(130, 64, "fp32")
     forward = npu_sim.run("rms_norm", x=call["x"], gamma=call["gamma"]).outputs

@@ -98,6 +98,16 @@ def test_the_worst_element_equals_the_sum_of_its_listed_terms(path):
     )
 
 
+def test_a_study_of_shapes_has_drawn_data():
+    call = {"dy": "64x64:fp32", "gamma": "64:fp32"}
+    study = npu_sim.study.determinism("rms_norm_grad", random_orders=2, **call)
+    assert {output.output for output in study.outputs} == {"dx", "dgamma"}
+    with pytest.raises(npu_sim.UsageError, match="grad"):
+        npu_sim.verify(
+            "embedding_dense_backward", grad="4x8:fp32", indices="4:int32", num_weights=4
+        )
+
+
 @pytest.mark.parametrize("path", ["tokens", "weighted tokens", "copies", "loss"])
 def test_an_operator_without_open_orders_has_one_result(path):
     operator, call = {

@@ -143,6 +143,12 @@ def with_column(values):
     return values
 
 
+def with_an_exception(values):
+    values += np.float32(3)
+    values[7, 2] = 1000
+    return values
+
+
 def with_bit(values):
     values.view(np.int32)[:, 3] ^= 1 << 21
     return values
@@ -154,6 +160,7 @@ PATTERNS = {
     "bit": (with_bit, "one bit differs from the computed value: bit 21"),
     "ratio": (lambda values: values * np.float32(0.2), "all are 1/5 times the computed values"),
     "offset": (lambda values: values + np.float32(3), "all are +3 beside the computed values"),
+    "exception": (with_an_exception, "8319 of 8320 are +3 beside the computed values"),
     "value": (np.zeros_like, "all have one value: 0.0"),
     "format": (
         lambda values: (values * 1.01).astype(BFLOAT16).astype(np.float32),

@@ -23,7 +23,7 @@ from npu_sim.cli.output import (
     reproducing_command,
     write_report,
 )
-from npu_sim.language import Text, Verbatim, say, using_arguments
+from npu_sim.language import Text, Verbatim, say, translated, using_arguments
 from npu_sim.status import UsageError
 
 NOT_ACCEPTED = 1
@@ -223,16 +223,21 @@ def record_command(options: Options, script: Script, arguments: ScriptArguments 
     if not script.is_file():
         message = Text("{script}: no such file", script=script)
         raise UsageError("script", message, "the Python script to run, then its own arguments")
+    own_options = ("--out", "--overwrite", "--json")
+    passed_on = [name for name in arguments or () if name.partition("=")[0] in own_options]
+    order = Text(
+        "{options} belong to the script; options of npu-sim stand before it",
+        options=" ".join(passed_on),
+    )
     if options.out.exists() and not options.overwrite:
         message = Text("{target} exists already", target=options.out)
-        raise UsageError("out", message, "replace it with --overwrite, or name another")
+        hint = order if passed_on else "replace it with --overwrite, or name another"
+        raise UsageError("out", message, hint)
     try:
         from npu_sim.torch import record
     except ImportError as error:
         raise UsageError("record", str(error)) from None
 
-    own_options = ("--out", "--overwrite", "--json")
-    passed_on = [name for name in arguments or () if name.partition("=")[0] in own_options]
     out = options.out
     file = out.absolute()  # the script may change the directory
     with contextlib.ExitStack() as watching:
@@ -249,13 +254,7 @@ def record_command(options: Options, script: Script, arguments: ScriptArguments 
             else:
                 print_text(show.preflight.recording_view(recording.as_dict(), str(out)))
             if passed_on:
-                print_text(
-                    say(
-                        "{options} belong to the script; options of npu-sim stand before it",
-                        options=" ".join(passed_on),
-                    ),
-                    error=True,
-                )
+                print_text(Verbatim(translated(order)), error=True)
 
         try:
             with _before_exit(finish):

@@ -39,6 +39,7 @@ from npu_sim.operators.shared.dumped import (
     rows_of_last_axis,
     spread_of_sums,
 )
+from npu_sim.operators.shared.generate import with_data
 from npu_sim.orders import (
     Claim,
     LastWrites,
@@ -236,9 +237,17 @@ def _nearest(terms: np.ndarray, difference: np.ndarray) -> np.ndarray:
     return np.argsort(distances, kind="stable")[:MISCOUNTED_TERMS]
 
 
-def study_call(operator: str, call: Mapping[str, Any]) -> StudyCall:
-    """Return the :class:`StudyCall` of the keyword arguments of :func:`npu_sim.run`."""
+def study_call(operator: str, call: Mapping[str, Any], *, draws: bool = True) -> StudyCall:
+    """Return the :class:`StudyCall` of the keyword arguments of :func:`npu_sim.run`.
+
+    With ``draws``, shapes get drawn data and names of files are read, as there.
+    """
     declared: Operator = load_operator(operator)
+    profile = load_profile(call.get("product"), call.get("soc"), call.get("release"))
+    if draws:
+        given = {name: call[name] for name in declared.by_name if name in call}
+        target = Target(profile, order=Order(seed=call.get("seed", 0)))
+        call = {**call, **with_data(declared, given, target)}
     arrays = {
         name: as_array(call[name]) for name in declared.input_names if call.get(name) is not None
     }
@@ -250,7 +259,6 @@ def study_call(operator: str, call: Mapping[str, Any]) -> StudyCall:
     }
     known = (*declared.tensor_names, *attributes, "product", "soc", "release")
     options = {name: value for name, value in call.items() if name not in known}
-    profile = load_profile(call.get("product"), call.get("soc"), call.get("release"))
     return StudyCall(declared.on(profile), tensors, attributes, profile, options)
 
 
