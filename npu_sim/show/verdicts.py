@@ -212,12 +212,12 @@ def _places(answer: Verification) -> Iterator[str]:
 def verification_view(answer: Verification) -> RenderableType:
     """Return an answer as a rich renderable."""
     parts: list[RenderableType] = []
-    for verdict in answer.outputs.values():
-        worst = _worst_elements(verdict, MOST_ROWS, indent=2)
-        parts += [output_verdict_view(verdict, _product(answer)), *after_gap(worst), ""]
     for difference in answer.against.values():
         rows = _differing_rows(difference, MOST_ROWS, indent=2)
         parts += [lines_table(difference_lines(difference)), *after_gap(rows), ""]
+    for verdict in answer.outputs.values():
+        worst = _worst_elements(verdict, MOST_ROWS, indent=2)
+        parts += [output_verdict_view(verdict, _product(answer)), *after_gap(worst), ""]
     return stack(*parts, lines_table(place_lines(answer)))
 
 
@@ -283,15 +283,15 @@ def verification_report(answer: Verification, command: str = "") -> Document:
     """Return the report of an answer; ``command`` is the command that reproduces it."""
     sections = filled(
         *(
-            (sentence(verdict, _product(answer)), _verdict_blocks(verdict))
-            for verdict in answer.outputs.values()
-        ),
-        *(
             (
                 say("{name}: two results", name=name),
                 (lines_table(difference_lines(difference)), _differing_rows(difference)),
             )
             for name, difference in answer.against.items()
+        ),
+        *(
+            (sentence(verdict, _product(answer)), _verdict_blocks(verdict))
+            for verdict in answer.outputs.values()
         ),
         ("Device", [lines_table(place_lines(answer))]),
     )
