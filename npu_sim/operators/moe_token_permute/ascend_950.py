@@ -127,7 +127,7 @@ def _path(case: Case) -> str:
     return Text(
         "{sort} sort, {manner} rows",
         sort="one-core" if key in one_core else "multi-core",
-        manner="scattered" if case.tiling.moves.scatters else "gathered",
+        manner=Text("scattered") if case.tiling.moves.scatters else Text("gathered"),
     )
 
 
