@@ -335,7 +335,7 @@ def _absent_devices() -> tuple[str, ...]:
 
 
 def _on_cpu(value: Any) -> Any:
-    name = value.type if isinstance(value, torch.device) else value
+    name = value.type if isinstance(value, DEVICE) else value
     is_absent = isinstance(name, str) and name.partition(":")[0] in _absent_devices()
     return "cpu" if is_absent else value
 
@@ -352,6 +352,23 @@ def on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+DEVICE = torch.device
+
+
+class _TypeOfDevice(type):
+    """Makes every ``torch.device`` an instance of its class."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, DEVICE)
+
+
+class _Device(metaclass=_TypeOfDevice):
+    """Stands for ``torch.device``, which knows no NPU: PyTorch cannot take back a new name."""
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Any:
+        return on_cpu(DEVICE)(*arguments, **options)
+
+
 def _itself(self: Any, *_: Any, **__: Any) -> Any:
     return self
 
@@ -363,14 +380,11 @@ def torch_npu_importable() -> Iterator[None]:
     ``torch.npu`` and ``torch.ops.npu`` exist in the block as they do after that import. What a
     program puts on an NPU, or on a GPU where PyTorch finds none, is on the CPU. Only import
     statements find the replacement. It is not in ``sys.modules``, and ``importlib.util.find_spec``
-    returns None, so that libraries that look for an NPU find none. ``npu`` names a device until the
-    process ends: PyTorch cannot take it back.
+    returns None, so that libraries that look for an NPU find none.
     """
     if has_torch_npu():
         yield
         return
-    if torch._C._get_privateuse1_backend_name() == "privateuseone":
-        torch.utils.rename_privateuse1_backend("npu")
     module, import_module = _replacement(), builtins.__import__
     moves: dict[str, Any] = dict.fromkeys(_absent_devices(), _itself)
 
@@ -393,6 +407,7 @@ def torch_npu_importable() -> Iterator[None]:
     with (
         patch.object(builtins, "__import__", import_or_replace),
         patch.object(torch, "npu", module.npu, create=True),
+        patch.object(torch, "device", _Device),
         patch.multiple(torch.ops.npu, create=True, **_functions()),
         patch.multiple(torch.Tensor, create=True, **moves),
         patch.multiple(torch.nn.Module, create=True, **moves),
