@@ -46,7 +46,9 @@ SHOWN_STEPS = 6
 """Number of orders, and of steps of a sum, that are listed."""
 SHOWN_TERMS = 3
 """Number of terms of the worst element that are listed."""
-SHOWN_TREE = 400
+SHOWN_CLASSES = 12
+"""Number of classes of elements of a certificate that are listed."""
+SHOWN_TREE = 120
 """Number of characters shown of a tree; ``--json`` has all of it."""
 
 

@@ -145,6 +145,15 @@ def test_invariance_prints_a_table_of_yes_and_no(cli):
     assert "same bits" in cli("study", "invariance", *TOKENS).out
 
 
+def test_of_many_classes_of_elements_a_certificate_lists_the_first(cli):
+    call = ("--grad", "4096x8:fp32", "--indices", "4096:int32", "--num-weights", "500")
+    command = ("study", "certificate", "embedding_dense_backward", *call, "--no-probe")
+    classes = len(cli(*command, "--json").data["certificates"])
+    printed = cli(*command).out
+    assert len(re.findall("^[0-9a-f]{16} ", printed, re.MULTILINE)) == 12
+    assert f"{classes - 12} more classes: --json or --report" in printed
+
+
 def test_a_certificate_has_a_formula_and_a_hash(cli):
     (certificate,) = cli("study", "certificate", *TOKENS, "--json").data["certificates"]
     assert certificate["probe_agrees"] is True

@@ -85,9 +85,10 @@ def certificate_command(operator: str, arguments: dict[str, Any], options: Optio
     if options.json:
         print_json("study", {"operator": operator, **data})
     else:
-        print_text(
-            show.layout.Paragraph(headline, "bold green"), "", show.layout.lines_table(lines)
-        )
+        listed = show.layout.lines_table(lines[: 2 * show.studies.SHOWN_CLASSES])
+        more = found - show.studies.SHOWN_CLASSES
+        rest = [say("{count} more classes: --json or --report", count=more)] if more > 0 else []
+        print_text(show.layout.Paragraph(headline, "bold green"), "", listed, *rest)
 
 
 def _precision_notes(operator: str) -> str:

@@ -95,7 +95,7 @@ CAVEATS = (
     Experiment(
         "moments_never_decay",
         "a second moment in 16 bits never falls with the usual beta2",
-        "specification page apply_adam_w_v2",
+        "public sources, ApplyAdamWV2, rounding of v",
         _never_decay,
     ),
 )

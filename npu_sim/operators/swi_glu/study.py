@@ -131,7 +131,7 @@ CAVEATS = (
     Experiment(
         "fused_differs",
         "SwiGlu rounds once: training with it and inference with silu and a product disagree",
-        "specification page swi_glu",
+        "public sources, SwiGlu, rounding of y",
         _fused,
     ),
 )
