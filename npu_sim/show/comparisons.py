@@ -607,15 +607,7 @@ RangeRow = tuple[str, Sequence[tuple[int, int]], bool, str, str]
 
 def range_bars(rows: Sequence[RangeRow], name: str) -> Markup:
     """Draw ranges, one bar per row; ``name`` is that of the varied argument."""
-    longest = max(
-        # An open range gets its start again.
-        (
-            max(2 * ranges[-1][0] if is_open else ranges[-1][1], 1)
-            for _, ranges, is_open, *_ in rows
-            if ranges
-        ),
-        default=1,
-    )
+    longest = max((_reach(ranges, is_open) for _, ranges, is_open, *_ in rows if ranges), default=1)
     scale = (WIDTH - ARROW) / longest
     parts = [element("title", text=say("legal values of {name}", name=name)), HATCHES]
     for position, row in enumerate(rows):
@@ -642,6 +634,12 @@ HATCHES = element(
     patternUnits="userSpaceOnUse",
     patternTransform="rotate(45)",
 )
+
+
+def _reach(ranges: Sequence[tuple[int, int]], is_open: bool) -> int:
+    """Return the length of the axis for ranges; an open one gets its start again."""
+    first, last = ranges[-1]
+    return max(2 * first, 1) if is_open else max(last, 1)
 
 
 def _row(row: RangeRow, y: float, scale: float) -> list[Markup]:

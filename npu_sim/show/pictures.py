@@ -476,11 +476,8 @@ def plan_pictures(plan: Plan) -> Pictures:
 
 def workspace_pictures(workspace: Workspace) -> Pictures:
     """Return the picture of a workspace."""
-    return (
-        {"workspace": partial(workspace_map, workspace.parts, workspace.total_bytes)}
-        if workspace.parts
-        else {}
-    )
+    draw = partial(workspace_map, workspace.parts, workspace.total_bytes)
+    return {"workspace": draw} if workspace.parts else {}
 
 
 def result_pictures(result: Result) -> Pictures:

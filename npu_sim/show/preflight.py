@@ -250,20 +250,19 @@ def _counts(matrix: Matrix) -> Table:
     summaries = matrix.summaries()
     every = [("all", _count_text(matrix.summary()), "")] if len(summaries) > 1 else []
     lines = (
-        (
-            label,
-            _count_text(found),
-            say(
-                "peak {size} of workspace, line {line}: {op} on {soc}",
-                found.peak,
-                size=bytes_text(found.peak.workspace_bytes),
-            )
-            if found.peak is not None
-            else "",
-        )
-        for label, found in summaries.items()
+        (label, _count_text(found), _peak_text(found.peak)) for label, found in summaries.items()
     )
     return lines_table([*every, *lines])
+
+
+def _peak_text(peak: Checked | None) -> str:
+    if peak is None:
+        return ""
+    return say(
+        "peak {size} of workspace, line {line}: {op} on {soc}",
+        peak,
+        size=bytes_text(peak.workspace_bytes),
+    )
 
 
 def _count_text(summary: Summary) -> str:

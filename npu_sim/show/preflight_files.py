@@ -80,11 +80,12 @@ def _add_case(suite: ElementTree.Element, row: Row, label: str, matrix: Matrix, 
     case.set("time", f"{row.seconds.get(label, 0.0):.6f}")
     faults = [finding for finding, level in matrix.findings(row, label) if level == ERROR]
     if faults:
-        ElementTree.SubElement(
+        fault = ElementTree.SubElement(
             case,
             "error" if row.cells[label].outcome == MALFORMED else "failure",
             message=_printable(", ".join(finding.kind for finding in faults)),
-        ).text = _printable("\n".join(finding.reason for finding in faults))
+        )
+        fault.text = _printable("\n".join(finding.reason for finding in faults))
 
 
 def _printable(text: str) -> str:

@@ -356,14 +356,20 @@ DEVICE = torch.device
 
 
 class _TypeOfDevice(type):
-    """Makes every ``torch.device`` an instance of its class."""
+    """Metaclass whose classes have every ``torch.device`` as an instance."""
 
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, DEVICE)
 
 
 class _Device(metaclass=_TypeOfDevice):
-    """Stands for ``torch.device``, which knows no NPU: PyTorch cannot take back a new name."""
+    """Replaces ``torch.device`` in the block: it takes ``npu`` as well.
+
+    PyTorch could take ``npu`` itself after ``rename_privateuse1_backend``, until the process ends.
+    Pickled devices name ``torch.device``.
+    """
+
+    __module__, __qualname__ = DEVICE.__module__, DEVICE.__qualname__
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
         return on_cpu(DEVICE)(*arguments, **options)

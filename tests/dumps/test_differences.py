@@ -214,6 +214,19 @@ def test_a_dump_has_one_target(tmp_path):
     assert statuses == {"equal"}
 
 
+def write_norm(folder, call, forward, dx, dgamma):
+    """Write a dump of one RmsNorm and its gradient."""
+    writer = Writer(folder)
+    writer.call(
+        "NPU.npu_rms_norm.0",
+        (call["x"], call["gamma"], 1e-6),
+        (forward["y"], forward["rstd"]),
+        (call["dy"], None),
+        (dx, dgamma),
+    )
+    writer.close()
+
+
 def test_a_dump_that_is_impossible_everywhere_has_the_target_of_the_other(tmp_path):
     call = calls.rms_norm(130, 64, "fp32")
     target = {"soc": "Ascend910B3", "deterministic": True}
@@ -223,15 +236,7 @@ def test_a_dump_that_is_impossible_everywhere_has_the_target_of_the_other(tmp_pa
     wrong = gradient["dx"].copy()
     wrong[:9] = 1e6
     for name, dx in (("a", gradient["dx"]), ("b", wrong)):
-        writer = Writer(tmp_path / name)
-        writer.call(
-            "NPU.npu_rms_norm.0",
-            (call["x"], call["gamma"], 1e-6),
-            (forward["y"], forward["rstd"]),
-            (call["dy"], None),
-            (dx, gradient["dgamma"]),
-        )
-        writer.close()
+        write_norm(tmp_path / name, call, forward, dx, gradient["dgamma"])
     reading = compared(tmp_path, release="9.1", deterministic=True)
     assert (reading.soc, reading.other_target) == ("Ascend910B3", "")
     statuses = {
@@ -247,15 +252,7 @@ def test_dumps_of_different_devices_are_told(tmp_path):
     for name, soc in (("a", "Ascend910B1"), ("b", "Ascend910B3")):
         target = {"soc": soc, "deterministic": True}
         gradient = npu_sim.run("rms_norm_grad", **call, **target).outputs
-        writer = Writer(tmp_path / name)
-        writer.call(
-            "NPU.npu_rms_norm.0",
-            (call["x"], call["gamma"], 1e-6),
-            (forward["y"], forward["rstd"]),
-            (call["dy"], None),
-            (gradient["dx"], gradient["dgamma"]),
-        )
-        writer.close()
+        write_norm(tmp_path / name, call, forward, gradient["dx"], gradient["dgamma"])
     reading = compared(tmp_path, release="9.1", deterministic=True)
     assert reading.soc == "Ascend910B1"
     assert "Ascend910B3" in reading.other_target

@@ -419,6 +419,8 @@ except ModuleNotFoundError as error:
 
 
 ON_AN_NPU = """
+import pickle
+
 import torch_npu
 
 device = torch.device("npu:0")
@@ -429,7 +431,8 @@ with torch.autocast("npu", dtype=torch.bfloat16), torch.amp.autocast(device_type
 with device:
     loss = model(tokens).sum() + torch.zeros(())
 torch.amp.GradScaler("npu", enabled=False).scale(loss).backward()
-assert tokens.device.type == "cpu"
+assert tokens.device.type == "cpu" and isinstance(tokens.device, torch.device)
+assert b"npu_sim" not in pickle.dumps(device)
 if not torch.cuda.is_available():
     with torch.autocast("cuda", dtype=torch.bfloat16):
         moved = nn.Linear(2, 2).cuda()(torch.ones(2, 2, device="cuda").cuda())
