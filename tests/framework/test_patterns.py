@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from npu_sim.framework import patterns
 from npu_sim.framework.patterns import PatternError, Sizes, bind, build, parse, reshape
 
-AXIS = re.compile(r"1?[^\W\d]\w*[*+~?]?")
+NAME = r"[^\W\d]\w*"
+AXIS = re.compile(rf"1?{NAME}[*+~?]?|{NAME}{{[1-9]}}|([1-9]\d*\*)?{NAME}(//[1-9]\d*)?")
 NAMES = ("row", "col", "batch", "hidden", "out_channels")
 sizes_of_axes = st.integers(0, 12)
 shapes = st.lists(sizes_of_axes, max_size=4).map(tuple)
