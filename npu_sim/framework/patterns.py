@@ -31,7 +31,7 @@ _ONES = ("1", "1?", "1*")
 _COUNTED = "{}"
 _KINDS = ("", "*", "+", "~", *_ONES)
 _TOKEN = re.compile(r"(1?)([A-Za-z_]\w*)([*+~?]?)")
-_COUNTED_AXES = re.compile(r"([A-Za-z_]\w*)\{([1-9])\}")
+_COUNTED_AXES = re.compile(r"([A-Za-z_]\w*)\{([0-9])\}")
 _RELATED = re.compile(r"(?:([1-9]\d*)\*)?([A-Za-z_]\w*)(?://([1-9]\d*))?")
 
 

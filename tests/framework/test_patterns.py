@@ -11,7 +11,7 @@ from npu_sim.framework import patterns
 from npu_sim.framework.patterns import PatternError, Sizes, bind, build, parse, reshape
 
 NAME = r"[^\W\d]\w*"
-AXIS = re.compile(rf"1?{NAME}[*+~?]?|{NAME}{{[1-9]}}|([1-9]\d*\*)?{NAME}(//[1-9]\d*)?")
+AXIS = re.compile(rf"1?{NAME}[*+~?]?|{NAME}{{[0-9]}}|([1-9]\d*\*)?{NAME}(//[1-9]\d*)?")
 NAMES = ("row", "col", "batch", "hidden", "out_channels")
 sizes_of_axes = st.integers(0, 12)
 shapes = st.lists(sizes_of_axes, max_size=4).map(tuple)
