@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from npu_sim.tiling import plan_kernel
+
 DATA = Path(__file__).parent / "data"
 
 
@@ -26,3 +28,18 @@ def _lines(stem: Path) -> list[dict[str, Any]]:
         else gzip.decompress(packed.read_bytes()).decode("utf-8")
     )
     return [json.loads(line) for line in text.splitlines()]
+
+
+def not_reproduced(lines: list[dict[str, Any]]) -> list[tuple[dict[str, Any], Any]]:
+    """Return the lines that the raw planner answers otherwise, with its answers."""
+    answers = [
+        plan_kernel(
+            line["op"], line["soc"], line["inputs"], line["deterministic"], line.get("release")
+        )
+        for line in lines
+    ]
+    return [
+        (line, answer)
+        for line, answer in zip(lines, answers, strict=True)
+        if answer != line["expect"]
+    ]

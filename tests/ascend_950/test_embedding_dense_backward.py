@@ -1,5 +1,7 @@
 """EmbeddingDenseBackward on Ascend 950: kernels, order, contract, warnings, differences from A2."""
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import npu_sim
 from npu_sim.cores import load_profile
 from npu_sim.operators.timelines import steps, timeline
 from npu_sim.studies.certificate import certify
+from tests.cases import every
 
 OPERATOR = "embedding_dense_backward"
 A5 = "ascend_950"
@@ -273,9 +276,14 @@ def test_refusals(changes, status):
 
 
 @pytest.mark.parametrize(
-    "sizes", [(700, 60, 9), (1100, 8, 4), (400, 33, 3), (1200, 1500, 4), (1030, 1040, 200)]
+    ("sizes", "padding_idx"),
+    every(
+        4,
+        itertools.product(
+            [(700, 60, 9), (1100, 8, 4), (400, 33, 3), (1030, 1040, 200), (1200, 1500, 4)], (-1, 1)
+        ),
+    ),
 )
-@pytest.mark.parametrize("padding_idx", [-1, 1])
 def test_the_kernel_adds_as_its_declared_tree(sizes, padding_idx):
     for soc in (None, CORES_8):
         certificates = certify(OPERATOR, product=A5, soc=soc, **call(*sizes, "fp32", padding_idx))

@@ -32,7 +32,7 @@ COMMANDS = [
     "preflight calls.jsonl --products A2,A3",
     "preflight no_calls.jsonl",
     f"plan {NORM} --deterministic --workspace",
-    "profile kernel_details.csv",
+    pytest.param("profile kernel_details.csv", marks=pytest.mark.long),
     "profile kernel_details.csv --details all",
     "products",
     "caveats",

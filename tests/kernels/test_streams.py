@@ -33,23 +33,24 @@ def at_offset(rows, columns, dtype, offset):
     return memory, memory[first : first + rows * columns].reshape(rows, columns)
 
 
-def both_ways(monkeypatch, module, rows, columns, dtype, offset, compute):
-    """Return the bits from cached and from non-temporal stores; nothing beside them may change."""
-    results = []
-    for streams in (False, True):
-        monkeypatch.setattr(module, "is_streamed", lambda *_, streams=streams: streams)
-        memory, out = at_offset(rows, columns, dtype, offset)
-        compute(out)
-        results.append(out.copy())
-        out[...] = 7
-        assert (memory == 7).all()
-    return [result.view(np.uint8) for result in results]
+def assert_equal_both_ways(monkeypatch, module, rows, columns, dtype, compute):
+    """Cached and non-temporal stores give the same bits; nothing beside them may change."""
+    for offset in OFFSETS:
+        results = []
+        for streams in (False, True):
+            monkeypatch.setattr(module, "is_streamed", lambda *_, streams=streams: streams)
+            memory, out = at_offset(rows, columns, dtype, offset)
+            compute(out)
+            results.append(out.copy())
+            out[...] = 7
+            assert (memory == 7).all()
+        through, past = (result.view(np.uint8) for result in results)
+        assert np.array_equal(through, past), offset
 
 
-@pytest.mark.parametrize("offset", OFFSETS)
 @pytest.mark.parametrize("columns", [*COLUMNS, 300, 515, 9000])
 @pytest.mark.parametrize("dtype", STORAGES)
-def test_cross_entropy(monkeypatch, dtype, columns, offset):
+def test_cross_entropy(monkeypatch, dtype, columns):
     rng = np.random.default_rng(columns)
     values = -rng.uniform(0, 20, (5, columns)).astype(F)
     log_prob = (
@@ -70,19 +71,15 @@ def test_cross_entropy(monkeypatch, dtype, columns, offset):
         division = cross_entropy_loss_grad.Division(F(1))
         cross_entropy_loss_grad.write_gradient(loss, division, log_prob, labels, out)
 
-    through, past = both_ways(
-        monkeypatch, cross_entropy_loss_grad, 5, columns, dtype, offset, compute
-    )
-    assert np.array_equal(through, past)
+    assert_equal_both_ways(monkeypatch, cross_entropy_loss_grad, 5, columns, dtype, compute)
 
 
-@pytest.mark.parametrize("offset", OFFSETS)
 @pytest.mark.parametrize("columns", COLUMNS)
 @pytest.mark.parametrize(
     ("dtype", "gamma_dtype"), [*((one, one) for one in STORAGES), (np.int16, F), (np.uint16, F)]
 )
 @pytest.mark.parametrize("path", [rms_norm_grad.LANES, rms_norm_grad.HALVING, rms_norm_grad.PIECES])
-def test_rms_norm(monkeypatch, path, dtype, gamma_dtype, columns, offset):
+def test_rms_norm(monkeypatch, path, dtype, gamma_dtype, columns):
     rng = np.random.default_rng(columns)
     dy, x, gamma = (
         stored(rng, 7, columns, dtype=dtype),
@@ -95,14 +92,12 @@ def test_rms_norm(monkeypatch, path, dtype, gamma_dtype, columns, offset):
         rows = rms_norm_grad.Rows(dy, x, rstd, gamma, out)
         rms_norm_grad.rms_norm_grad(rows, rms_norm_grad.Split(path, 3, 3), False, 0, 0, dgamma)
 
-    through, past = both_ways(monkeypatch, rms_norm_grad, 7, columns, dtype, offset, compute)
-    assert np.array_equal(through, past)
+    assert_equal_both_ways(monkeypatch, rms_norm_grad, 7, columns, dtype, compute)
 
 
-@pytest.mark.parametrize("offset", OFFSETS)
 @pytest.mark.parametrize("columns", COLUMNS)
 @pytest.mark.parametrize("dtype", STORAGES)
-def test_moe(monkeypatch, dtype, columns, offset):
+def test_moe(monkeypatch, dtype, columns):
     rng = np.random.default_rng(columns)
     grad = stored(rng, 14 * columns, dtype=dtype)
     indices = rng.permutation(18).astype(np.int32)  # four rows were dropped
@@ -110,29 +105,25 @@ def test_moe(monkeypatch, dtype, columns, offset):
     def compute(out):
         token_sums.sum_tokens(grad, indices, out.reshape(-1), 3, columns)
 
-    through, past = both_ways(monkeypatch, token_sums, 6, columns, dtype, offset, compute)
-    assert np.array_equal(through, past)
+    assert_equal_both_ways(monkeypatch, token_sums, 6, columns, dtype, compute)
 
 
-@pytest.mark.parametrize("offset", OFFSETS)
 @pytest.mark.parametrize("columns", COLUMNS)
 @pytest.mark.parametrize("dtype", STORAGES)
-def test_moe_copies(monkeypatch, dtype, columns, offset):
+def test_moe_copies(monkeypatch, dtype, columns):
     rng = np.random.default_rng(columns)
     tokens, places = stored(rng, 6, columns, dtype=dtype), rng.permutation(18).astype(np.int32)
 
     def compute(out):
         moe_token_permute.copy_rows(tokens, places, out, 3)
 
-    through, past = both_ways(monkeypatch, moe_token_permute, 14, columns, dtype, offset, compute)
-    assert np.array_equal(through, past)
+    assert_equal_both_ways(monkeypatch, moe_token_permute, 14, columns, dtype, compute)
 
 
 @pytest.mark.parametrize("scale", [False, True])
-@pytest.mark.parametrize("offset", OFFSETS)
 @pytest.mark.parametrize("columns", [one for one in COLUMNS if one >= 32])
 @pytest.mark.parametrize("dtype", STORAGES)
-def test_embedding(monkeypatch, dtype, columns, offset, scale):
+def test_embedding(monkeypatch, dtype, columns, scale):
     rng = np.random.default_rng(columns)
     # Rows without contributions, short runs, a run of several passes, one that all threads share.
     indices = np.concatenate([rng.integers(0, 30, 90), np.full(40, 17), np.full(300, 23)])
@@ -145,7 +136,4 @@ def test_embedding(monkeypatch, dtype, columns, offset, scale):
     def compute(out):
         embedding_dense_backward(grad, indices, out, cut, 9, scale)
 
-    through, past = both_ways(
-        monkeypatch, embedding_dense_backward_sums, 31, columns, dtype, offset, compute
-    )
-    assert np.array_equal(through, past)
+    assert_equal_both_ways(monkeypatch, embedding_dense_backward_sums, 31, columns, dtype, compute)

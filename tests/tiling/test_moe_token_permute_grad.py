@@ -10,7 +10,7 @@ from npu_sim.tiling import moe_token_unpermute as token_sums
 from npu_sim.tiling import plan_kernel
 from npu_sim.tiling.common import DTYPE_CODES, FAILED, SUCCESS, align
 from tests.compiled_planners import compiled
-from tests.golden import tiling_lines
+from tests.golden import not_reproduced, tiling_lines
 
 LINES = tiling_lines("moe_token_permute_grad")
 A2 = load_profile(None, "Ascend910B1").device
@@ -42,10 +42,8 @@ problems = st.builds(
 )
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line['soc']}-{line['group']}")
-def test_every_golden_line_is_reproduced(line):
-    planned = plan_kernel(line["op"], line["soc"], line["inputs"], line["deterministic"])
-    assert planned == line["expect"]
+def test_every_golden_line_is_reproduced():
+    assert not_reproduced(LINES) == []
 
 
 def test_the_raw_planner_says_failed_where_the_rule_divides_by_zero():

@@ -40,10 +40,9 @@ def verified(operator, call, **outputs):
 def test_random_orders_are_reachable(path):
     operator, output, call = TIMED[path]
     call = devices(call)
-    for seed in range(3):
-        measured = npu_sim.run(operator, core_order="random", seed=seed, **call).outputs[output]
-        verdict = verified(operator, call, **{output: measured}).outputs[output]
-        assert verdict.status in ("equal", "reachable"), verdict.reason(verdict.worst[0])
+    measured = npu_sim.run(operator, core_order="random", seed=0, **call).outputs[output]
+    verdict = verified(operator, call, **{output: measured}).outputs[output]
+    assert verdict.status in ("equal", "reachable"), verdict.reason(verdict.worst[0])
 
 
 @pytest.mark.long
