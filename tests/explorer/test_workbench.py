@@ -24,6 +24,8 @@ TWO_PANES = "#operator=rms_norm_grad" + "".join(
 )
 PAGES = (SMALL_DIM, REFUSED, TWO_PANES)
 
+pytestmark = pytest.mark.long
+
 
 def wait_for_accepted_calls(page):
     page.wait(lambda: page.find("#first .nearest .chips button"))

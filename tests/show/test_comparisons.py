@@ -11,6 +11,7 @@ from npu_sim.show.html import render
 from npu_sim.show.layout import Drawing, table_report
 from npu_sim.show.sweeps import MOST_STEPS, staircase
 from npu_sim.sweeps.maps import sweep_map
+from tests.cases import every
 from tests.cli import runner
 from tests.show.test_pages import CURVED_REPORT_BYTES
 from tests.show.test_reports import PLAIN_REPORT_BYTES, numbers_missing_from, read
@@ -129,7 +130,7 @@ def test_every_number_of_the_report_is_in_the_json(written, name):
     assert numbers_missing_from(data, page) == set()
 
 
-@pytest.mark.parametrize("name", ["diff", *CURVES])
+@pytest.mark.parametrize("name", every(5, ["diff", *CURVES]))
 def test_the_report_opens_without_console_messages(browser, written, name):
     file, _ = written(name)
     browser.open(file.as_uri(), dark=True)

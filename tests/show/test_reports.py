@@ -15,6 +15,7 @@ from npu_sim.show.layout import Table
 from npu_sim.show.pictures import MOST_BINS, order_strip, order_strip_data, order_strips
 from npu_sim.show.plans import plan_report, plan_sections, result_report, timeline_report
 from npu_sim.show.profiles import time_bars
+from tests.cases import every
 from tests.timelines.calls import CALLS, rms
 
 POWER = re.compile(r" \(2\^\d+([-+]1)?\)")
@@ -95,7 +96,7 @@ def planned(name):
     return npu_sim.plan(operator, product=product, **arguments)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", every(5, CALLS))
 def test_a_plan_report_is_one_small_file_that_loads_nothing(name):
     html = render(plan_report(planned(name)))
     page = read(html)
@@ -105,7 +106,7 @@ def test_a_plan_report_is_one_small_file_that_loads_nothing(name):
     assert "default-src 'none'" in html
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", every(5, CALLS))
 def test_every_number_of_a_plan_report_is_in_the_json(name):
     plan = planned(name)
     core_numbers = list(range(plan.cores_available))  # idle cores are drawn with their number
@@ -117,7 +118,7 @@ def test_every_number_of_a_plan_report_is_in_the_json(name):
     )
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", every(5, CALLS))
 def test_every_core_buffer_and_part_has_a_tooltip(name):
     plan = planned(name)
     titles = read(render(plan_report(plan))).titles
