@@ -6,7 +6,7 @@ launches around it, which belong to the same call, decide between them.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from math import inf, prod
@@ -123,6 +123,10 @@ def _misfit(profile: Profile, clock: float) -> float:
     return round(abs(rated - clock), 1) if rated >= clock * (1 - CLOCK_TOLERANCE) else inf
 
 
+CastFacts = tuple[str, str, int]
+"""dtypes before and after a cast, and the number of elements."""
+
+
 @dataclass(frozen=True)
 class PossibleCall:
     """One call that a measured launch may belong to."""
@@ -140,17 +144,26 @@ class PossibleCall:
         return self.plan.launches[self.place]
 
 
+def measured_casts(launches: Iterable[MeasuredLaunch]) -> frozenset[CastFacts] | None:
+    """Return the casts in a file; None if the tensors of some are not recorded."""
+    casts = [launch for launch in launches if launch.kernel == CAST]
+    pairs = [(cast.inputs[0], cast.outputs[0]) for cast in casts if cast.inputs and cast.outputs]
+    if len(pairs) < len(casts):
+        return None
+    return frozenset((read.dtype, made.dtype, read.numel) for read, made in pairs if read and made)
+
+
 def possible_calls(
-    operator: Operator, launch: MeasuredLaunch, profile: Profile
+    operator: Operator, launch: MeasuredLaunch, profile: Profile, casts: frozenset[CastFacts] | None
 ) -> tuple[list[PossibleCall], AclnnError | None]:
     """Return the calls of an operator that include such a launch, and the refusal if there is none.
 
     Of calls with equal `_facts` one is returned. dtypes of the kernel are tried first, then dtypes
-    that a cast converts to them.
+    that one of ``casts``, those of :func:`measured_casts`, converts to them.
     """
     calls: dict[tuple[Any, ...], PossibleCall] = {}
     refusal: AclnnError | None = None
-    for arguments, deterministic in _trials(operator, launch):
+    for arguments, deterministic in _trials(operator, launch, casts):
         try:
             built = arguments_of(operator, arguments, infer=True)
             planned = plan_of(check(operator, built, Target(profile, deterministic)))
@@ -202,13 +215,15 @@ def _same_tensors(planned: Launch, measured: MeasuredLaunch) -> bool:
     return True
 
 
-def _trials(operator: Operator, launch: MeasuredLaunch) -> Iterator[tuple[dict[str, Any], bool]]:
+def _trials(
+    operator: Operator, launch: MeasuredLaunch, casts: frozenset[CastFacts] | None
+) -> Iterator[tuple[dict[str, Any], bool]]:
     given = {
         tensor.name: spec
         for tensor, spec in zip(operator.inputs, launch.inputs or (), strict=False)
         if spec is not None
     }
-    dtypes = [_dtype_choices(operator, name, spec) for name, spec in given.items()]
+    dtypes = [_dtype_choices(operator, name, spec, casts) for name, spec in given.items()]
     attributes = [_choices(operator, attribute, launch) for attribute in operator.attributes]
     names = [attribute.name for attribute in operator.attributes]
     for chosen in itertools.product(*dtypes):
@@ -221,7 +236,9 @@ def _trials(operator: Operator, launch: MeasuredLaunch) -> Iterator[tuple[dict[s
                 yield {**tensors, **given_attributes}, deterministic
 
 
-def _dtype_choices(operator: Operator, name: str, spec: TensorSpec) -> list[TensorSpec]:
+def _dtype_choices(
+    operator: Operator, name: str, spec: TensorSpec, casts: frozenset[CastFacts] | None
+) -> list[TensorSpec]:
     """Return the tensor with the kernel's dtype, then with dtypes the call may cast from."""
     axis = next(
         (axis for axis in operator.dtype_axes if axis.name == operator.argument(name).dtype), None
@@ -232,7 +249,7 @@ def _dtype_choices(operator: Operator, name: str, spec: TensorSpec) -> list[Tens
         *(
             TensorSpec(spec.shape, word, spec.contiguous, spec.storage_format)
             for word in words
-            if word != spec.dtype
+            if word != spec.dtype and (casts is None or (word, spec.dtype, spec.numel) in casts)
         ),
     ]
 

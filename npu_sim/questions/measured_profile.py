@@ -22,6 +22,7 @@ from npu_sim.questions.measured_calls import (
     chosen_profile,
     find_device,
     find_possible_call,
+    measured_casts,
     possible_calls,
     unknown_argument,
 )
@@ -204,6 +205,7 @@ class _Measured:
 
     def __init__(self, launches: tuple[MeasuredLaunch, ...]) -> None:
         self.launches = launches
+        self.casts = measured_casts(launches)
         self.equal: dict[int, list[MeasuredLaunch]] = {}
         """Launches of modelled kernels by kind."""
         self.streams: dict[str, tuple[list[MeasuredLaunch], list[int]]] = {}
@@ -325,7 +327,7 @@ def _interpret(measured: _Measured, profile: Profile, clock_mhz: float) -> _Inte
             unidentified[kind] = unknown
             possible[kind] = [], None
             continue
-        found, refusal = possible_calls(operator, same[0], profile)
+        found, refusal = possible_calls(operator, same[0], profile, measured.casts)
         fastest = min(launch.duration_us for launch in same)
         fitting = [call for call in found if _fits(call, fastest, profile)]
         possible[kind] = fitting or found, refusal

@@ -9,7 +9,7 @@ import npu_sim
 from npu_sim.files.device_profile import MeasuredLaunch
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.questions import measured_calls
-from npu_sim.questions.measured_calls import possible_calls
+from npu_sim.questions.measured_calls import measured_casts, possible_calls
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.registry import load_operator
 from npu_sim.show.layout import render
@@ -207,7 +207,45 @@ def test_a_launch_with_one_expert_a_token_has_a_call():
         2, "MoeTokenPermuteGrad", "", 10.0, inputs=(rows, indices), outputs=(rows,)
     )
     calls, refusal = possible_calls(
-        load_operator("moe_token_permute_grad"), launch, npu_sim.load_profile("atlas_a2")
+        load_operator("moe_token_permute_grad"), launch, npu_sim.load_profile("atlas_a2"), None
     )
     assert refusal is None
     assert {call.arguments["num_topk"] for call in calls} == {1}
+
+
+@pytest.mark.parametrize(
+    ("casts", "dtypes"),
+    [
+        ([], {"float32"}),
+        ([("bfloat16", 8192)], {"float32", "bfloat16"}),
+        ([("bfloat16", 8193)], {"float32"}),
+        ([None], {"float32", "float16", "bfloat16"}),
+    ],
+    ids=["no cast", "a cast", "a cast of another size", "a cast without tensors"],
+)
+def test_calls_are_tried_with_the_dtypes_that_casts_of_the_profile_convert(casts, dtypes):
+    made = [
+        MeasuredLaunch(1, "Cast", "", 1.0)
+        if cast is None
+        else MeasuredLaunch(
+            1,
+            "Cast",
+            "",
+            1.0,
+            inputs=(TensorSpec((cast[1],), cast[0]),),
+            outputs=(TensorSpec((cast[1],), "float32"),),
+        )
+        for cast in casts
+    ]
+    grad, indices = TensorSpec((16, 512), "float32"), TensorSpec((16,), "int32")
+    launch = MeasuredLaunch(
+        2,
+        "EmbeddingDenseGradV2",
+        "",
+        10.0,
+        inputs=(grad, indices, indices),
+        outputs=(TensorSpec((90, 512), "float32"),),
+    )
+    operator, profile = load_operator("embedding_dense_backward"), npu_sim.load_profile("atlas_a2")
+    calls, _ = possible_calls(operator, launch, profile, measured_casts(made))
+    assert {TensorSpec.parse(call.plan.arguments["grad"]).dtype for call in calls} == dtypes
