@@ -2,10 +2,14 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import npu_sim
 from npu_sim.cores import load_profile
 from npu_sim.operators.timelines import steps, timeline
+from npu_sim.tiling.ascend_950 import moe_token_permute as tiler
+from npu_sim.tiling.common import align, ceil_div
 from tests.sweeps.compared import mismatches
 
 OPERATOR = "moe_token_permute"
@@ -132,3 +136,27 @@ def test_every_path_has_a_bound_and_steps(sizes, dtype):
     made = plan(*sizes, dtype, limits="hardware")
     assert timeline(made, load_profile(A5)).bound_us > 0
     assert steps(made)["tiles"]
+
+
+def stepped_sort(entries, most, cores):
+    """The split as the page states it, one step at a time."""
+    need, of_core = tiler.sort_cores(entries, most, cores)
+    while True:
+        loops, last = ceil_div(of_core, most), entries - (need - 1) * of_core
+        piece = align(ceil_div(last, loops), tiler.SORT_ENTRIES)
+        if last - (loops - 1) * piece > 0:
+            return need, of_core, (last, loops, piece, last - (loops - 1) * piece)
+        of_core -= tiler.SORT_ENTRIES
+
+
+@given(st.integers(0, 1 << 24), st.integers(1, 300), st.integers(1, 96))
+def test_steps_of_the_sort_may_be_taken_together(more, most, cores):
+    most *= tiler.SORT_ENTRIES
+    split = tiler.split_sort(most + 1 + more, most, cores)
+    assert (split.cores, split.core.entries, split.last) == stepped_sort(
+        most + 1 + more, most, cores
+    )
+
+
+def test_the_largest_tensors_are_planned_at_once():
+    assert plan((1 << 55) + 3, 8, 8).outcome == "runs"

@@ -225,7 +225,10 @@ def split_sort(entries: int, most: int, cores: int) -> Sort:
         last_piece = align(ceil_div(last, loops), SORT_ENTRIES)
         rest = last - (loops - 1) * last_piece
         if rest <= 0:
-            entries_per_core -= SORT_ENTRIES
+            # The planner takes one step. Each adds to the last core and leaves it at most one loop
+            # less of pieces at least as long, so that these steps are sure to be needed.
+            steps = 1 + -rest // (SORT_ENTRIES * (need - 1) + last_piece)
+            entries_per_core -= SORT_ENTRIES * steps
     core = pieces_of(entries_per_core, most)
     return Sort(need, core, Pieces(last, loops, last_piece, rest), most)
 
