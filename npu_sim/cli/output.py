@@ -235,14 +235,14 @@ REPLACED = {
 
 
 def report(error: Any, *, as_json: bool) -> int:
-    """Print an error of npu_sim or of typer; return the exit code."""
+    """Print an error of npu_sim or of typer: JSON on stdout, or text on stderr.
+
+    Returns the exit code.
+    """
     if not isinstance(error, NpuSimError):
         error = usage_error(error)
-    return USAGE if error is None else report_error(error, as_json=as_json)
-
-
-def report_error(error: NpuSimError, *, as_json: bool) -> int:
-    """Print an error and return its exit code: JSON on stdout, or text on stderr."""
+    if error is None:
+        return USAGE
     data = with_arguments(error.as_dict())
     if isinstance(error, AclnnError):
         if as_json:

@@ -13,7 +13,8 @@ once between adjacent probes, apart from changes close to each other.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any
 
 from npu_sim.cores import Profile
@@ -109,15 +110,8 @@ def last_equal(function: Callable[[int], Any], left: int, right: int, answer: An
 
 def _runs(answers: Iterable[tuple[int, bool]]) -> list[Interval]:
     """Return the intervals of legal integers; a gap between two legal ones counts as legal."""
-    ranges: list[Interval] = []
-    open_range = False
-    for number, answer in answers:
-        if answer and open_range:
-            ranges[-1] = (ranges[-1][0], number)
-        elif answer:
-            ranges.append((number, number))
-        open_range = answer
-    return ranges
+    runs = (list(run) for answer, run in groupby(answers, key=itemgetter(1)) if answer)
+    return [(run[0][0], run[-1][0]) for run in runs]
 
 
 FRONTIER_STEPS = (1, 2, 5)

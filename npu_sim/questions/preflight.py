@@ -288,15 +288,6 @@ class Difference:
         }
 
 
-def differences(rows: Iterable[Row]) -> list[Difference]:
-    """Return where the columns differ; calls with equal differences are merged.
-
-    Times and bits of another release are compared only in a preflight with timelines.
-    """
-    groups = grouped((found, row) for row in rows for found in _of_row(row.cells))
-    return [Difference(fact, values, tuple(alike)) for (fact, values), alike in groups.items()]
-
-
 def _of_row(cells: Mapping[str, Checked]) -> Iterator[tuple[Any, ...]]:
     running = {label: cell for label, cell in cells.items() if cell.outcome == RUNS}
     facts: tuple[tuple[str, Mapping[str, Any]], ...] = (
@@ -422,8 +413,12 @@ class Matrix(Printed, Tabular):
         return {label: totals(found) for label, found in times.items()} if self.timed else {}
 
     def differences(self) -> list[Difference]:
-        """Return where the columns differ."""
-        return differences(self.rows)
+        """Return where the columns differ; calls with equal differences are merged.
+
+        Times and bits of another release are compared only in a preflight with timelines.
+        """
+        groups = grouped((found, row) for row in self.rows for found in _of_row(row.cells))
+        return [Difference(fact, values, tuple(alike)) for (fact, values), alike in groups.items()]
 
     def table_columns(self) -> Columns:
         """Return a row for every call on every product, as columns of a table."""

@@ -26,7 +26,7 @@ from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
 from npu_sim.questions.varied_calls import operators_of
 from npu_sim.registry import find_operator
 from npu_sim.releases import default_release
-from npu_sim.show.curves import Axis, Curve, curve_chart
+from npu_sim.show.curves import Axis, curve, curve_chart
 from npu_sim.show.layout import (
     Cell,
     Chart,
@@ -566,7 +566,7 @@ def _frontier_chart(table: LimitTable) -> Chart | None:
             if drawn:
                 places, values = zip(*drawn, strict=True)
                 title = f"{product} ({socs}), {translated(name)}"
-                curves.append(Curve(title, places, values, dashed=name == "hardware"))
+                curves.append(curve(title, places, values, dashed=name == "hardware"))
     x = Axis(table.along, is_log=all((row.at or 0) > 0 for row in table.rows))
     return (
         curve_chart(x, Axis(say("largest {vary}", table), is_log=True), curves) if curves else None

@@ -1,6 +1,6 @@
 """Reports of plans, runs and timelines."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -11,7 +11,6 @@ from npu_sim.operators.timelines import steps, tracks_of
 from npu_sim.plans.model import Plan
 from npu_sim.show.layout import (
     Block,
-    Cell,
     Document,
     Drawing,
     Paragraph,
@@ -56,6 +55,7 @@ from npu_sim.show.timelines import (
     lowest_text,
 )
 from npu_sim.studies.determinism import VariableRows
+from npu_sim.tiling import flattened
 from npu_sim.timelines.model import LaunchTime, Timeline
 
 
@@ -173,18 +173,6 @@ def _decision_blocks(plan: Plan) -> tuple[Block, ...]:
     return table, lines_table(change_lines(plan))
 
 
-def flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Cell]]:
-    """Yield nested fields as (dotted name, value)."""
-    for name, value in fields.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{name}.")
-        else:
-            yield (
-                prefix + name,
-                value if isinstance(value, str | int | float | bool) else str(value),
-            )
-
-
 SECTIONS: Mapping[str, Callable[[Plan], tuple[Block, ...]]] = MappingProxyType(
     {
         "Plan": _plan_blocks,
@@ -196,7 +184,10 @@ SECTIONS: Mapping[str, Callable[[Plan], tuple[Block, ...]]] = MappingProxyType(
         "Tiling": lambda plan: (
             Table(
                 ("field", "value"),
-                [*flat(plan.tiling)],
+                [
+                    (name, value if isinstance(value, str | int | float) else str(value))
+                    for name, value in flattened(plan.tiling)
+                ],
                 "every field, under the vendor's name",
                 folded=True,
             ),

@@ -61,7 +61,7 @@ def headline(answer: MeasuredProfile) -> str:
 
 
 def measured_profile_view(
-    answer: MeasuredProfile, details: str = "", pattern: str = ""
+    answer: MeasuredProfile, details: str = "all", pattern: str = ""
 ) -> RenderableType:
     """Return a measured profile as a rich renderable, one row for equal launches.
 
@@ -93,11 +93,6 @@ def measured_profile_view(
         lines_table(file_lines(answer, pattern)),
         *parts,
     )
-
-
-def whole_profile_view(answer: MeasuredProfile) -> RenderableType:
-    """Return a measured profile with plans and counters of all kernels as a rich renderable."""
-    return measured_profile_view(answer, "all")
 
 
 def _groups_table(groups: Sequence[MeasuredGroup], whole_us: float) -> Table:

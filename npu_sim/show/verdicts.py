@@ -35,6 +35,7 @@ from npu_sim.verdicts.answers import (
     ResultDifference,
     Verification,
 )
+from npu_sim.verdicts.patterns import some_of
 
 SENTENCES = {
     "equal": "{output}: equal. The bits are those of a fixed order.",
@@ -197,13 +198,11 @@ def _places(answer: Verification) -> Iterator[str]:
         ((combination.socs, combination.releases), combination.deterministic)
         for combination in answer.possible
     )
-    most = MOST_SOCS if _product(answer) else None
+    is_short = bool(_product(answer))
     for (socs, releases), switches in modes.items():
-        more = 0 if most is None else max(0, len(socs) - most)
-        named = joined(socs[:most], ", ")
         yield Text(
             "{socs}; release {releases}; deterministic computation {mode}",
-            socs=Text("{named} and {more} more", named=named, more=more) if more else named,
+            socs=some_of(socs, MOST_SOCS if is_short else len(socs)),
             releases=joined(releases, ", "),
             mode=joined([Text("on" if switch else "off") for switch in switches], ", "),
         )

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -277,13 +277,8 @@ class Columns:
 
 
 def _joined(known: dict[int, PathKey]) -> list[Run]:
-    runs: list[Run] = []
-    for row, path in sorted(known.items()):
-        if runs and runs[-1][2] == path:
-            runs[-1] = (runs[-1][0], row, path)
-        else:
-            runs.append((row, row, path))
-    return runs
+    runs = ((path, [*rows]) for path, rows in groupby(sorted(known), key=known.__getitem__))
+    return [(rows[0], rows[-1], path) for path, rows in runs]
 
 
 def sweep_map(space: Space) -> dict[str, Any]:

@@ -26,14 +26,14 @@ from npu_sim.verdicts.answers import (
     OutputVerdict,
     equal_bits,
 )
-from npu_sim.verdicts.arrivals import Budget, rounded_to
-from npu_sim.verdicts.judging import judge, order_dependent
+from npu_sim.verdicts.judging import Budget, judge, order_dependent, rounded_to
 from npu_sim.verdicts.patterns import (
     LEAST_ELEMENTS,
     finite_median,
     ratio_of,
     representable,
     samples_of,
+    some_of,
 )
 
 MOST_EXPLANATIONS = 5
@@ -257,7 +257,7 @@ def _devices(question: _Question) -> Iterator[tuple[str, StudyCall]]:
     for template, calls in kinds:
         for key, (changed, names) in _by_key(calls).items():
             if key not in tried:
-                yield Text(template, names=_listed(names)), changed
+                yield Text(template, names=some_of(names, NAMED_SOCS)), changed
 
 
 def _on_product(call: StudyCall, product: str) -> dict[str, StudyCall]:
@@ -271,11 +271,6 @@ def _on_product(call: StudyCall, product: str) -> dict[str, StudyCall]:
         profile = profile.with_release(call.profile.release)
         found[profile.soc] = replace(call, operator=operator, profile=profile)
     return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    named, more = ", ".join(names[:NAMED_SOCS]), len(names) - NAMED_SOCS
-    return named if more <= 0 else Text("{named} and {more} more", named=named, more=more)
 
 
 def _by_key(calls: Mapping[str, StudyCall]) -> dict[Any, tuple[StudyCall, list[str]]]:

@@ -27,9 +27,8 @@ from npu_sim.verdicts.answers import (
     ResultDifference,
     Verification,
 )
-from npu_sim.verdicts.arrivals import Budget, silent
 from npu_sim.verdicts.explanations import computation_key, explained
-from npu_sim.verdicts.judging import judge
+from npu_sim.verdicts.judging import Budget, judge, silent
 from npu_sim.verdicts.patterns import patterns
 
 BUDGET = 1 << 20

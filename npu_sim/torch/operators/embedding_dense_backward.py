@@ -63,8 +63,7 @@ def embedding(
                     shape=weight.shape[0],
                 )
             )
-    result: torch.Tensor = FORWARD_OPERATOR(input, weight, padding, scale_grad_by_freq)
-    return result
+    return FORWARD_OPERATOR(input, weight, padding, scale_grad_by_freq)
 
 
 OPERATOR = "embedding_dense_backward"
