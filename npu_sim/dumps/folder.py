@@ -217,8 +217,12 @@ class Dump:
 
 
 def _values(entry: Entry) -> tuple[Any, ...]:
-    given = (*entry.keywords.values(), *entry.parameters.values())
-    return (*entry.inputs, *given, *entry.returned)
+    return (
+        *entry.inputs,
+        *entry.keywords.values(),
+        *entry.parameters.values(),
+        *entry.outputs.values(),
+    )
 
 
 def tensors_of(value: Any) -> Iterator[StoredTensor]:

@@ -362,8 +362,7 @@ def _target(combination: tuple[str, str, str, bool], default: _Target) -> _Targe
 def _verification(call: DumpedCall, target: Mapping[str, Any], explain: bool) -> Any:
     """Return the verification of a call, or the text why there is none."""
     values = {**call.arguments, **call.results}
-    tensors = [value for value in values.values() if isinstance(value, StoredTensor)]
-    if not any(tensor.name for tensor in tensors):
+    if not any(isinstance(value, StoredTensor) and value.name for value in values.values()):
         return ""
     try:
         arrays: dict[str, Any] = {

@@ -112,8 +112,17 @@ def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) 
             assert axis is not None  # flips of other arguments are not planned
             value = axis.value(axis.code(flip.value))
             now = call.deterministic if axis is DETERMINISTIC_AXIS else call.values[axis.name]
-            result = (flip.path, flip.changes_path, flip.outcome, flip.refusal, flip.effect)
-            change = NearbyPlan(decision.name, axis, now, value, *result)
+            change = NearbyPlan(
+                decision=decision.name,
+                axis=axis,
+                now=now,
+                value=value,
+                path=flip.path,
+                changes_path=flip.changes_path,
+                outcome=flip.outcome,
+                refusal=flip.refusal,
+                effect=flip.effect,
+            )
             nearby.setdefault((axis.name, value), change)
     return sorted(nearby.values(), key=lambda change: change.distance)
 

@@ -67,13 +67,12 @@ class MeasuredProfile(Printed, Tabular):
 
     @cached_property
     def _covered(self) -> set[int]:
-        lines = {
+        return {
             launch.line
             for group in self.groups
             if group.possible_calls
             for launch in group.launches
-        }
-        return lines | {
+        } | {
             launch.line for group in self.calls for call in group.calls for launch in call.launches
         }
 
@@ -258,9 +257,8 @@ class _Interpretation:
         for key, same in self.measured.equal.items():
             calls, refusal = self.possible_calls[key]
             kept = [call for call in calls if id(call) in self.seen] or calls
-            entry = self.measured.entries[same[0].kernel]
             group = MeasuredGroup(
-                entry.name,
+                self.measured.entries[same[0].kernel].name,
                 tuple(same),
                 tuple(kept),
                 refusal,

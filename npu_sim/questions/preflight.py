@@ -558,14 +558,9 @@ def check_file(
         text = line.strip()
         if text:
             reader.add(text, number)
-    calls = [
-        row
-        for row in reader.matrix.rows
-        if any(cell.outcome != MALFORMED for cell in row.cells.values())
-    ]
-    if not calls:
+    if all(cell.outcome == MALFORMED for _, _, cell in reader.matrix.cells()):
         first = next(
-            (cell.reason for row in reader.matrix.rows for cell in row.cells.values()),
+            (cell.reason for _, _, cell in reader.matrix.cells()),
             "it has no calls" if reader.matrix.recorded is not None else "it is empty",
         )
         raise UsageError(

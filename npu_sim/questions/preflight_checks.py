@@ -499,10 +499,9 @@ def _switched(plan: Plan, case: Case) -> dict[str, Any]:
         )
     except AclnnError as error:
         return {"status": int(error.status), "message": error.message}
-    more = other.workspace.total_bytes - plan.workspace.total_bytes
     return {
         "path": other.path,
-        "workspace_bytes_more": more,
+        "workspace_bytes_more": other.workspace.total_bytes - plan.workspace.total_bytes,
         "workspace_unknown": any(
             part.evidence is Evidence.UNKNOWN for part in other.workspace.parts
         ),

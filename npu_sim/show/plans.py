@@ -134,10 +134,12 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
 
 
 def _launch_blocks(plan: Plan) -> tuple[Block, ...]:
-    headings = ("launch", "kernel", "reads", "writes", "bytes read", "bytes written", "cores")
     return (
         Table(
-            (*headings, "evidence"),
+            (
+                *("launch", "kernel", "reads", "writes", "bytes read", "bytes written", "cores"),
+                "evidence",
+            ),
             [
                 (
                     str(number),

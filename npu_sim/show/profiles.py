@@ -97,14 +97,18 @@ def measured_profile_view(
 
 def _groups_table(groups: Sequence[MeasuredGroup], whole_us: float) -> Table:
     """Return equal launches, a row each; ``whole_us`` is the measured time of the file."""
-    numbers = ("launches", "share", "measured", "bound", "gap")
-    columns = (
-        Column("kernel", wraps=True, key=True),
-        *(Column(name, right=True) for name in numbers),
-        Column("estimate", wraps=True),
-        Column("busiest pipe"),
+    return Table(
+        (
+            Column("kernel", wraps=True, key=True),
+            *(
+                Column(name, right=True)
+                for name in ("launches", "share", "measured", "bound", "gap")
+            ),
+            Column("estimate", wraps=True),
+            Column("busiest pipe"),
+        ),
+        [_group_cells(group, whole_us) for group in groups],
     )
-    return Table(columns, [_group_cells(group, whole_us) for group in groups])
 
 
 def _group_cells(group: MeasuredGroup, whole_us: float) -> tuple[str, ...]:
@@ -166,9 +170,11 @@ def _call_title(calls: CallGroup) -> str:
 
 def _call_table(calls: CallGroup) -> Table:
     """Return the launches of a call, a row each; unknown cells are empty."""
-    numbers = ("measured", "share", "bound", "cores")
     return Table(
-        (Column("launch", key=True), *(Column(name, right=True) for name in numbers)),
+        (
+            Column("launch", key=True),
+            *(Column(name, right=True) for name in ("measured", "share", "bound", "cores")),
+        ),
         [
             (
                 call["kernel"],
@@ -544,23 +550,22 @@ def _ceiling_note(ceiling: Ceiling) -> str:
 
 
 def _shapes(answer: CalibrationAnswer) -> Table:
-    rows = [
-        (
-            f"{shape.kernel} {shape.inputs[0] if shape.inputs else ''}",
-            str(shape.count),
-            say("{measured_us:.2f} us", shape),
-            say("{estimate_us:.2f} us", shape),
-            f"{shape.ratio:.3f}" + ("" if shape.used else Text(", not used")),
-        )
-        for shape in answer.shapes
-    ]
     return Table(
         (
             Column("vector pipe of", key=True),
             Column("launches", right=True),
             *(Column(name) for name in ("measured", "estimate", "ratio")),
         ),
-        rows,
+        [
+            (
+                f"{shape.kernel} {shape.inputs[0] if shape.inputs else ''}",
+                str(shape.count),
+                say("{measured_us:.2f} us", shape),
+                say("{estimate_us:.2f} us", shape),
+                f"{shape.ratio:.3f}" + ("" if shape.used else Text(", not used")),
+            )
+            for shape in answer.shapes
+        ],
     )
 
 

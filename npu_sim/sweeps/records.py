@@ -233,10 +233,9 @@ class SweepSummary:
 
     def state(self) -> dict[str, Any]:
         """Return the counts as plain data for :meth:`restore`."""
-        counts = {name: sorted(counter.items()) for name, counter in self.counts.items()}
         return {
             "rows": self.rows,
-            "counts": counts,
+            "counts": {name: sorted(counter.items()) for name, counter in self.counts.items()},
             "peak_bytes": self.peak_bytes,
             "peak_row": self.peak_row,
         }
@@ -257,11 +256,15 @@ class SweepSummary:
             }
             for name, counter in self.counts.items()
         }
-        data: dict[str, Any] = {"sweep": self.space.as_dict(), "rows": self.rows, "counts": counted}
-        data["rules_source"] = self.rules_source
-        data["left_out"] = [
-            {"product": product, "reason": reason} for product, reason in self.space.left_out
-        ]
+        data: dict[str, Any] = {
+            "sweep": self.space.as_dict(),
+            "rows": self.rows,
+            "counts": counted,
+            "rules_source": self.rules_source,
+            "left_out": [
+                {"product": product, "reason": reason} for product, reason in self.space.left_out
+            ],
+        }
         if self.peak_row >= 0:
             profile, values = self.space.call_at(self.peak_row)
             data["peak_workspace"] = {

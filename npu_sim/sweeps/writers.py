@@ -98,12 +98,14 @@ class ColumnsWriter:
 
     def _header(self, column: RecordColumn) -> bytes:
         buffer = io.BytesIO()
-        header = {
-            "descr": np.lib.format.dtype_to_descr(column.dtype),
-            "fortran_order": False,
-            "shape": (self.space.rows,),
-        }
-        np.lib.format.write_array_header_1_0(buffer, header)
+        np.lib.format.write_array_header_1_0(
+            buffer,
+            {
+                "descr": np.lib.format.dtype_to_descr(column.dtype),
+                "fortran_order": False,
+                "shape": (self.space.rows,),
+            },
+        )
         return buffer.getvalue()
 
 
@@ -129,12 +131,15 @@ def written_names(folder: Path) -> frozenset[str]:
 
 def description(space: Space, columns: tuple[RecordColumn, ...]) -> dict[str, Any]:
     """Return the sweep and its columns as plain data."""
-    described = {
-        column.name: {"dtype": str(column.dtype), "help": column.help}
-        | ({"words": list(column.words)} if column.words else {})
-        for column in columns
+    return {
+        "schema": schema("columns"),
+        **space.as_dict(),
+        "columns": {
+            column.name: {"dtype": str(column.dtype), "help": column.help}
+            | ({"words": list(column.words)} if column.words else {})
+            for column in columns
+        },
     }
-    return {"schema": schema("columns"), **space.as_dict(), "columns": described}
 
 
 def open_columns(folder: str | Path) -> dict[str, np.ndarray]:

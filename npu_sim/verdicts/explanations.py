@@ -125,11 +125,12 @@ class _Question(NamedTuple):
         among: Mask,
     ) -> Codes:
         name, budget = self.verdict.output, self.budget.part(PART_OF_BUDGET, MOST_SUMS)
-        verdicts = [
-            judge(call, {name: array}, budget, among=among, initial=initial)[name]
-            for array in results
-        ]
-        codes: Codes = np.minimum.reduce([verdict.elements for verdict in verdicts])
+        codes: Codes = np.minimum.reduce(
+            [
+                judge(call, {name: array}, budget, among=among, initial=initial)[name].elements
+                for array in results
+            ]
+        )
         return codes
 
 
@@ -289,8 +290,7 @@ def _by_key(calls: Mapping[str, StudyCall]) -> dict[Any, tuple[StudyCall, list[s
 
 def _floating(call: StudyCall) -> dict[str, NDArray[Any]]:
     """Return the floating-point inputs."""
-    names = [name for name in call.operator.floating if name in call.tensors]
-    return {name: call.tensors[name] for name in names}
+    return {name: call.tensors[name] for name in call.operator.floating if name in call.tensors}
 
 
 def _formats(question: _Question) -> Iterator[tuple[str, StudyCall]]:

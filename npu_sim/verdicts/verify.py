@@ -14,7 +14,7 @@ from npu_sim.framework.checks import require_integer
 from npu_sim.framework.inference import require_given
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Limits, require_bool, require_limits
-from npu_sim.language import Text
+from npu_sim.language import Text, grouped
 from npu_sim.operators.shared.study import StudyCall, study_call
 from npu_sim.plans.answers import Progress
 from npu_sim.registry import load_operator
@@ -161,10 +161,12 @@ def verify(
             for name, verdict in best.verdicts.items()
         }
         for name in verdicts if explain else ():
-            alternatives = explained(
-                best.call, verdicts[name], measured[name], list(groups), search_budget, report
+            verdicts[name] = replace(
+                verdicts[name],
+                explanations=explained(
+                    best.call, verdicts[name], measured[name], list(groups), search_budget, report
+                ),
             )
-            verdicts[name] = replace(verdicts[name], explanations=alternatives)
         others = judge(best.call, seconds, search_budget.part(1, int(budget)), report)
     profile = best.profiles[0]
     return Verification(
@@ -278,10 +280,9 @@ def _combinations(groups: Iterable[_Group]) -> tuple[Combination, ...]:
     """Return what was tried: SoCs with the same releases, mode and answer are one combination."""
     releases: dict[Any, list[str]] = {}
     for group in groups:
-        socs_by_release: dict[tuple[str, str], list[str]] = {}
-        for profile in group.profiles:
-            place = profile.name, profile.release
-            socs_by_release.setdefault(place, []).append(profile.soc)
+        socs_by_release = grouped(
+            ((profile.name, profile.release), profile.soc) for profile in group.profiles
+        )
         rest = group.call.options["deterministic"], group.count("unreachable") == 0
         for (product, release), socs in socs_by_release.items():
             releases.setdefault((product, tuple(socs), *rest), []).append(release)

@@ -131,12 +131,14 @@ def _compare(file: Path, against: Path, options: Options) -> None:
 
     answer = questions.measured_profile.compare_profiles(file, against)
     _require_kernel((change.kernel for change in answer.kernels), options.kernel)
-    kernels = (
-        change
-        for change in answer.kernels
-        if show.profiles.is_chosen(change.kernel, options.kernel)
+    answer = replace(
+        answer,
+        kernels=tuple(
+            change
+            for change in answer.kernels
+            if show.profiles.is_chosen(change.kernel, options.kernel)
+        ),
     )
-    answer = replace(answer, kernels=tuple(kernels))
     print_answer(
         "profile_comparison", answer, as_json=options.json, csv="kernels" if options.csv else ""
     )

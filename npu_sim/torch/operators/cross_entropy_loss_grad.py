@@ -72,14 +72,14 @@ def _backward(ctx: Any, grad_loss: torch.Tensor, _: Any) -> Gradients:
         # The gradient depends on the logits: without this, second derivatives would be zero.
         log_prob = _log_prob(logits).to(logits.dtype)
     reduction, ignore_index, label_smoothing = ctx.call
-    tensors = {
-        "grad_loss": grad_loss.contiguous(),
-        "log_prob": log_prob,
-        "target": target.contiguous(),
-        "weight": weight,
-    }
     logits_grad = GRADIENT_OPERATOR(
-        **tensors, reduction=reduction, ignore_index=ignore_index, label_smoothing=label_smoothing
+        grad_loss=grad_loss.contiguous(),
+        log_prob=log_prob,
+        target=target.contiguous(),
+        weight=weight,
+        reduction=reduction,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
     )
     return logits_grad, None, None, None, None, None
 
@@ -168,10 +168,9 @@ def npu_cross_entropy_loss(
         input that requires a gradient, which the product's gradient does not support.
     """
     if lse_square_scale_for_zloss != 0.0 or return_zloss:
-        name = "return_zloss" if return_zloss else "lse_square_scale_for_zloss"
         raise AclnnError(
             INVALID,
-            name,
+            "return_zloss" if return_zloss else "lse_square_scale_for_zloss",
             "the z-loss is not supported yet",
             "lse_square_scale_for_zloss = 0.0 and return_zloss = False",
         )
