@@ -9,6 +9,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from npu_sim.framework.axes import (
     Value,
     Word,
     distance,
+    plain_text,
 )
 from npu_sim.framework.checking import check, checked_call
 from npu_sim.framework.inference import arguments_of
@@ -75,12 +77,12 @@ class NearbyPlan:
     @property
     def change(self) -> str:
         """The changed argument: ``col = 6080``."""
-        return f"{self.axis.name} = {_plain(self.value)}"
+        return f"{self.axis.name} = {plain_text(self.value)}"
 
     @property
     def before(self) -> str:
         """Value in the call: ``7168``, ``false``."""
-        return _plain(self.now)
+        return plain_text(self.now)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the change as plain data."""
@@ -94,11 +96,6 @@ class NearbyPlan:
             "outcome": self.outcome,
             "refusal": self.refusal,
         }
-
-
-def _plain(value: int | str | bool) -> str:
-    """Return a value as on the command line."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) -> list[NearbyPlan]:
@@ -401,7 +398,6 @@ def explain(
     target = Target(
         loaded, require_bool("deterministic", deterministic), limits=require_limits(limits)
     )
-    other_target = replace(target, deterministic=not deterministic)
     call = fixed_call(declared, arguments, deterministic)
     plan = other = refusal = None
     try:
@@ -409,10 +405,10 @@ def explain(
     except AclnnError as error:
         refusal = error
     if plan is not None:
-        try:
-            other = plan_of(check(declared, built, other_target))
-        except AclnnError:
-            other = None
+        with suppress(AclnnError):
+            other = plan_of(
+                check(declared, built, replace(target, deterministic=not deterministic))
+            )
     prices: tuple[ModePrice, ...] = ()
     if plan is not None and other is not None and declared.has_hook(PROGRAM):
         prices = mode_prices(((plan, timeline(plan, loaded)), (other, timeline(other, loaded))))

@@ -441,9 +441,7 @@ def _round_values(bound: Bound, current: int) -> list[int]:
     if bound.smallest is None:
         return [current]
     largest = bound.largest if bound.largest is not None else max(10**6, current)
-    values = {bound.smallest, largest, current}
-    power = 1
-    while power <= largest:
-        values.update(power * step for step in FRONTIER_STEPS)
-        power *= 10
+    powers = [10**exponent for exponent in range(len(str(largest)))]
+    round_numbers = (power * step for power in powers for step in FRONTIER_STEPS)
+    values = {bound.smallest, largest, current, *round_numbers}
     return sorted(value for value in values if max(bound.smallest, 1) <= value <= largest)

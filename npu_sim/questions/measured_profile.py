@@ -327,9 +327,11 @@ def _interpret(measured: _Measured, profile: Profile, clock_mhz: float) -> _Inte
         fastest = min(launch.duration_us for launch in same)
         fitting = [call for call in found if _fits(call, fastest, profile)]
         possible[kind] = fitting or found, refusal
-    calls: list[MeasuredCall] = []
-    for launches, kinds in measured.streams.values():
-        calls += _find_calls(launches, kinds, possible)
+    calls = [
+        call
+        for launches, kinds in measured.streams.values()
+        for call in _find_calls(launches, kinds, possible)
+    ]
     seen = frozenset(id(call.possible) for call in calls)
     several = [call for call in calls if len(call.launches) > 1]
     return _Interpretation(measured, profile, clock_mhz, possible, unidentified, several, seen)

@@ -385,10 +385,8 @@ class Matrix(Printed, Tabular):
     """Accepted findings with their line numbers in the file of the baseline."""
 
     def cells(self) -> Iterator[tuple[Row, str, Checked]]:
-        """Yield row, label and result of every call on every column."""
-        for row in self.rows:
-            for label, checked in row.cells.items():
-                yield row, label, checked
+        """Return row, label and result of every call on every column."""
+        return ((row, *cell) for row in self.rows for cell in row.cells.items())
 
     def summaries(self) -> dict[str, Summary]:
         """Return the counts of every column."""
@@ -406,11 +404,12 @@ class Matrix(Printed, Tabular):
 
     def totals(self) -> dict[str, Totals]:
         """Return the sums of launches and times of every column; empty without times."""
-        times: dict[str, list[tuple[Mapping[str, Any], int]]] = {label: [] for label in self.labels}
-        for row, label, checked in self.cells():
-            if "time" in checked.facts and checked.outcome == RUNS:
-                times[label].append((checked.facts["time"], row.count))
-        return {label: totals(found) for label, found in times.items()} if self.timed else {}
+        times = grouped(
+            (label, (checked.facts["time"], row.count))
+            for row, label, checked in self.cells()
+            if "time" in checked.facts and checked.outcome == RUNS
+        )
+        return {label: totals(times.get(label, [])) for label in self.labels if self.timed}
 
     def differences(self) -> list[Difference]:
         """Return where the columns differ; calls with equal differences are merged.

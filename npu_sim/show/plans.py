@@ -199,21 +199,11 @@ SECTIONS: Mapping[str, Callable[[Plan], tuple[Block, ...]]] = MappingProxyType(
 """Sections of a plan by title, in order."""
 
 
-TIME_CAPTION = (
-    "Lower bounds from published rates. The length of a bar of several tiles is the busy time of "
-    "the pipe, without the gaps between tiles. "
-    "Plus and minus zoom, arrow keys move, Home shows everything."
-)
-TRACE_NOTE = "--trace trace.json writes all cores, not only the slowest, to a file."
 PERFETTO = (
     "Open it with ui.perfetto.dev in a browser ('Open trace file'), where it stays on your "
     "machine, or with MindStudio Insight or chrome://tracing."
 )
-STEPS_CAPTION = (
-    "The strip left of a tensor shows where the core's rows lie in the whole tensor. The frame is "
-    "what this core has of it, or everything; blue is copied in, orange is copied out, purple is "
-    "kept in on-chip memory from a tile before."
-)
+"""What to do with a trace."""
 
 
 def time_section(data: Mapping[str, Any], title: str = "Work over time") -> Section:
@@ -223,13 +213,28 @@ def time_section(data: Mapping[str, Any], title: str = "Work over time") -> Sect
     """
     return Section(
         title,
-        (Drawing("drawGantt", data, TIME_CAPTION), Paragraph(TRACE_NOTE), Paragraph(PERFETTO)),
+        (
+            Drawing(
+                "drawGantt",
+                data,
+                "Lower bounds from published rates. The length of a bar of several tiles is the "
+                "busy time of the pipe, without the gaps between tiles. "
+                "Plus and minus zoom, arrow keys move, Home shows everything.",
+            ),
+            Paragraph("--trace trace.json writes all cores, not only the slowest, to a file."),
+            Paragraph(PERFETTO),
+        ),
     )
 
 
 def steps_section(plan: Plan) -> Section:
     """Return one core tile by tile."""
-    return Section("One core, step by step", (Drawing("drawSteps", steps(plan), STEPS_CAPTION),))
+    legend = (
+        "The strip left of a tensor shows where the core's rows lie in the whole tensor. The frame "
+        "is what this core has of it, or everything; blue is copied in, orange is copied out, "
+        "purple is kept in on-chip memory from a tile before."
+    )
+    return Section("One core, step by step", (Drawing("drawSteps", steps(plan), legend),))
 
 
 def plan_report(plan: Plan, command: str = "") -> Document:

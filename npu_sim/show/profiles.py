@@ -331,17 +331,16 @@ MEASURED, BOUND = 1, 2
 def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
     """Return Chrome trace events: one process per stream, with a measured and a bound lane."""
     bounds = {
-        launch.line: (group.bound_us, group.binding_pipe)
-        for group in answer.groups
-        if group.possible_calls
-        for launch in group.launches
-    }
-    bounds |= {
         launch.line: (bound, "")
         for calls in answer.calls
         for call in calls.calls
         for launch, bound in zip(call.launches, calls.bounds_us, strict=True)
-        if bound is not None and launch.line not in bounds
+        if bound is not None
+    } | {
+        launch.line: (group.bound_us, group.binding_pipe)
+        for group in answer.groups
+        if group.possible_calls
+        for launch in group.launches
     }
     names = dict.fromkeys(launch.stream for launch in answer.launches)
     streams = {stream: number for number, stream in enumerate(names, start=1)}
@@ -398,11 +397,6 @@ BAR = 16
 """Height of a bar in pixels."""
 
 
-TRACE_NOTE = "--trace trace.json writes the measured launches and their bounds to a file."
-ORIGIN = "Times were measured on a device; bounds and estimates are from published rates."
-"""Origin of the numbers, for the footer."""
-
-
 def measured_report(answer: MeasuredProfile, command: str = "") -> Document:
     """Return the report of a profile; ``command`` is the command that reproduces it."""
     bars = [
@@ -431,7 +425,8 @@ def measured_report(answer: MeasuredProfile, command: str = "") -> Document:
         *((_title(group), [lines_table(group_lines(group))]) for group in answer.groups),
     )
     sentence = headline(answer)
-    return Document(sentence, sentence, sections, command, origin=ORIGIN)
+    origin = "Times were measured on a device; bounds and estimates are from published rates."
+    return Document(sentence, sentence, sections, command, origin=origin)
 
 
 def _title(group: MeasuredGroup) -> str:
@@ -470,7 +465,7 @@ def _call_pictures(calls: CallGroup) -> tuple[Block, ...]:
     return (
         Picture(time_bars(bars), "Launches in launch order."),
         Drawing("drawGantt", data, "Measured above, the lower bounds of the same launches below."),
-        Paragraph(TRACE_NOTE),
+        Paragraph("--trace trace.json writes the measured launches and their bounds to a file."),
         Paragraph(PERFETTO),
     )
 
@@ -495,9 +490,10 @@ def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> Markup:
                 "{name}: {measured}, at least {bound}", name=name, measured=time, bound=least
             )
             bars.append((say("{name}: bound {time}", name=name, time=least), bound, "c3"))
-        parts.append(caption(text, y + 14))
-        for title, us, colour in bars:
-            parts.append(bar(0, y + 20, us * scale, colour, title, height=BAR))
+        parts += [
+            caption(text, y + 14),
+            *(bar(0, y + 20, us * scale, colour, title, height=BAR) for title, us, colour in bars),
+        ]
     return picture(len(rows) * ROW + 4, parts, "measured times and their lower bounds")
 
 

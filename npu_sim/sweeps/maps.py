@@ -106,11 +106,12 @@ class Area:
 
     def planned(self, *positions: int) -> Plan | NpuSimError:
         """Return the plan at one position of every axis, or the error that refuses the call."""
-        values = dict(self.fixed)
-        for axis, position in zip(self.axes, positions, strict=True):
-            values[axis.name] = axis.at(position)
         operator = self.space.operator
-        call = plan_arguments(operator, values)
+        values = {
+            axis.name: axis.at(position)
+            for axis, position in zip(self.axes, positions, strict=True)
+        }
+        call = plan_arguments(operator, {**self.fixed, **values})
         deterministic, limits = call.pop("deterministic"), call.pop("limits")
         target = Target(self.profile, deterministic, limits=limits)
         try:

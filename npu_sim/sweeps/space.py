@@ -248,12 +248,11 @@ def make_space(
     ]
     for values in axes:
         if values.log and sample is None:
-            name = values.name
             raise UsageError(
-                name,
+                values.name,
                 "{name}: ':log' draws at random",
                 "add a number of samples, or list values such as 1..4096:*2",
-                name=name,
+                name=values.name,
             )
     return Space(declared, profiles, tuple(axes), sample, seed, tuple(left_out.items()))
 

@@ -193,10 +193,11 @@ class MeasuredOutput:
         return found
 
     def _writes(self) -> Iterator[LastWrites]:
-        """Yield what several cores write to a place, in the dtype of the measured values."""
-        writes = self.call.operator.hook(WRITES)
-        for written in writes(self.call, self.result, self.name):
-            yield written._replace(values=rounded_to(self.given.dtype, written.values))
+        """Return what several cores write to a place, in the dtype of the measured values."""
+        return (
+            written._replace(values=rounded_to(self.given.dtype, written.values))
+            for written in self.call.operator.hook(WRITES)(self.call, self.result, self.name)
+        )
 
     def _parts(self) -> Iterator[tuple[Parts, NDArray[Any]]]:
         """Yield the contributions, with the flat index of each part's first element."""
@@ -357,7 +358,7 @@ def judge(
         codes = np.zeros(expected.shape, np.uint8)
         cut_short = np.zeros(expected.shape, np.bool_)
         order, rules = "", tuple[OpenRule, ...]()
-        if _same_bytes(array, expected):
+        if array.dtype == expected.dtype and np.array_equal(bits_of(array), bits_of(expected)):
             order = "sequential" if result.order_dependent[name].count else ""
         else:
             same = equal_bits(given, expected) & ~misfits
@@ -398,11 +399,6 @@ def _settle(
     codes[timing & same] = REACHABLE
     codes[unsettled] = UNDECIDED
     return unsettled
-
-
-def _same_bytes(array: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Return whether two arrays of a shape have the same dtype and bytes."""
-    return array.dtype == other.dtype and np.array_equal(bits_of(array), bits_of(other))
 
 
 def _named_order(output: MeasuredOutput, runs: dict[str, Mapping[str, NDArray[Any]]]) -> str:
@@ -457,12 +453,13 @@ def _apply_rules(
 
 def _open_rules(call: StudyCall, result: Result) -> list[OpenRule]:
     """Return the parts of a call's rule that are not published or not modelled."""
-    rules: list[OpenRule] = []
-    if call.operator.has_hook(OPEN_RULES):
-        rules += call.operator.hook(OPEN_RULES)(call, result)
-    return rules + [
-        OpenRule(name, np.array(-np.inf), np.array(np.inf), caveat.message)
-        for caveat in (*result.caveats, *result.plan.caveats)
-        for name in result.outputs
-        if caveat.not_modelled in ("*", name)
+    has_hook = call.operator.has_hook(OPEN_RULES)
+    return [
+        *(call.operator.hook(OPEN_RULES)(call, result) if has_hook else ()),
+        *(
+            OpenRule(name, np.array(-np.inf), np.array(np.inf), caveat.message)
+            for caveat in (*result.caveats, *result.plan.caveats)
+            for name in result.outputs
+            if caveat.not_modelled in ("*", name)
+        ),
     ]

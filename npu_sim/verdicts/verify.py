@@ -1,7 +1,7 @@
 """``npu_sim.verify``: whether a product can have produced measured outputs of a call."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class _Group:
 
     call: StudyCall
     profiles: list[Profile]
-    verdicts: Mapping[str, OutputVerdict] | None = None
+    verdicts: Mapping[str, OutputVerdict] = field(default_factory=dict)
     searched: bool = False
     """Whether a timing that gives the measured bits was searched for, where one is needed."""
 
@@ -55,7 +55,6 @@ class _Group:
 
         An element that the bound of an unpublished rule allows is no evidence for its device.
         """
-        assert self.verdicts is not None
         allowed = sum(
             int(np.count_nonzero(verdict.allowed_by_a_rule & (verdict.elements == UNDECIDED)))
             for verdict in self.verdicts.values()
@@ -66,7 +65,6 @@ class _Group:
 
     def count(self, status: str) -> int:
         """Return the number of elements with a verdict."""
-        assert self.verdicts is not None
         return sum(verdict.counts[status] for verdict in self.verdicts.values())
 
 
@@ -155,7 +153,6 @@ def verify(
     groups = _groups(call, _profiles(product, soc, release), switches)
     with np.errstate(all="ignore"):  # measured values may be anything
         best = _judged(groups, measured, search_budget, report)
-        assert best.verdicts is not None
         verdicts = {
             name: replace(verdict, patterns=patterns(best.call, verdict))
             for name, verdict in best.verdicts.items()

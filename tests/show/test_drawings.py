@@ -461,7 +461,7 @@ def test_the_error_histogram_has_a_logarithmic_axis_and_every_count(tmp_path):
         {"up_to_ulp": None, "elements": 3},
     ]
     data = {"outputs": [{"variant": "float32", "output": "dx", "histogram": histogram}]}
-    write_report(tmp_path / "study.html", study_report("study", [], data, "npu-sim study"))
+    write_report(tmp_path / "study.html", lambda: study_report("study", [], data, "npu-sim study"))
     (figure,) = figures_of(tmp_path / "study.html")
     assert figure["layout"]["yaxis"]["type"] == "log"
     assert figure["data"][0]["text"] == ["2000000", "", "3"]
@@ -490,7 +490,7 @@ def test_orders_are_drawn_as_their_rounding_errors(tmp_path):
             }
         ]
     }
-    write_report(tmp_path / "study.html", study_report("study", [], data, "npu-sim study"))
+    write_report(tmp_path / "study.html", lambda: study_report("study", [], data, "npu-sim study"))
     (figure,) = figures_of(tmp_path / "study.html")
     assert [trace["y"] for trace in figure["data"]] == [[0.0, -64.0, -64.0], [0.0]]
 

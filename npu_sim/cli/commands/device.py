@@ -90,11 +90,10 @@ def profile_command(file: ProfileFile, options: Options) -> None:
 
     answer = options.answer(file)
     _require_kernel((launch.kernel for launch in answer.launches), options.kernel)
-    if options.report is not None:
-        write_report(
-            options.report,
-            show.profiles.measured_report(answer, reproducing_command(_device_of(answer))),
-        )
+    write_report(
+        options.report,
+        lambda: show.profiles.measured_report(answer, reproducing_command(_device_of(answer))),
+    )
     if options.trace is not None:
         files.writing.write_text(
             options.trace,

@@ -217,10 +217,11 @@ def _cross_entropy(
     call: dict[str, Any] = {
         "log_prob": spec_of(input, (rows, classes), copied=True),
         "target": spec_of(target, (rows,), copied=True),
+        **({} if weight is None else {"weight": spec_of(weight, copied=True)}),
+        "reduction": reduction,
+        "ignore_index": ignore_index,
+        **({"label_smoothing": label_smoothing} if label_smoothing else {}),
     }
-    call |= {"weight": spec_of(weight, copied=True)} if weight is not None else {}
-    call |= {"reduction": reduction, "ignore_index": ignore_index}
-    call |= {"label_smoothing": label_smoothing} if label_smoothing else {}
     shape = (rows,) if reduction == "none" else ()
     span.backward(
         result,
@@ -412,16 +413,19 @@ RULES: dict[tuple[str, ...], flow.Rule[Term]] = {
     ("add", "max", "logsumexp"): _unshifted,
     ("mul", "log_softmax", "logits"): _product,
     ("mul", "logits", "log_softmax"): _product,
+    **dict.fromkeys(OF_ROW, _of_row),
+    **{("sub", *kinds): _difference for kinds in DIFFERENCES},
+    **{
+        (kernel, kind): _picked
+        for kernel in ("gather", "index")
+        for kind in ("logits", "shifted", "log_softmax", "softmax")
+    },
+    **{
+        (kernel, "softmax", *others): _gradient
+        for kernel in ("index_put", "scatter_add", "scatter", "sub")
+        for others in ((), ("logits",))
+    },
 }
-RULES |= dict.fromkeys(OF_ROW, _of_row)
-RULES |= {("sub", *kinds): _difference for kinds in DIFFERENCES}
-RULES |= {
-    (kernel, kind): _picked
-    for kernel in ("gather", "index")
-    for kind in ("logits", "shifted", "log_softmax", "softmax")
-}
-for _kernel in ("index_put", "scatter_add", "scatter", "sub"):
-    RULES |= {(_kernel, "softmax"): _gradient, (_kernel, "softmax", "logits"): _gradient}
 FORMULA = flow.Formula(RULES)
 
 
