@@ -58,9 +58,11 @@ class _Commands(NpuSimGroup):
         return super().get_command(ctx, cmd_name)
 
     def summaries(self, ctx: Any) -> Iterator[tuple[str, str, str]]:
-        """Yield heading, name and summary of every command, without making them."""
-        for name, heading in HEADING.items():
-            yield heading, name, STUDIES if name == "study" else _handler(name).__doc__
+        """Return heading, name and summary of every command, without making them."""
+        return (
+            (heading, name, STUDIES if name == "study" else _handler(name).__doc__)
+            for name, heading in HEADING.items()
+        )
 
 
 def command_module(name: str) -> Any:

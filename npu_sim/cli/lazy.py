@@ -27,17 +27,13 @@ __all__ = [
 
 if TYPE_CHECKING:
     # The modules that no other one imports, which mypy would not find in their packages.
-    import npu_sim.operators.shared.generate
     import npu_sim.operators.shared.study
     import npu_sim.questions.calibrate
     import npu_sim.show.pictures
     import npu_sim.show.plans
-    import npu_sim.show.preflight
     import npu_sim.show.preflight_files
     import npu_sim.show.profiles
-    import npu_sim.show.studies
     import npu_sim.show.sweeps
-    import npu_sim.show.text
     import npu_sim.studies.caveats
     import npu_sim.sweeps.maps  # noqa: F401
     from npu_sim import (

@@ -81,13 +81,12 @@ class NpuSimCommand(_PlainHelp, TyperCommand):
         for typed, value in pairwise(args):
             if value in left and any(typed in flag.opts for flag in flags):
                 singular = typed.removesuffix("s")  # --release for --releases
-                hint = Text("leave it out")
-                if singular in known - {typed}:
-                    hint = Text("{option} {value}", option=singular, value=value)
                 raise UsageError(
                     typed.lstrip("-"),
                     Text("{option} takes no value, got {value}", option=typed, value=value),
-                    hint,
+                    Text("{option} {value}", option=singular, value=value)
+                    if singular in known - {typed}
+                    else Text("leave it out"),
                 )
 
     def invoke(self, ctx: Any) -> Any:
@@ -246,12 +245,8 @@ def add_action(app: typer.Typer, action: Action, *, within: str = "") -> None:
         help=summary,
         subcommand_metavar="OPERATOR [ARGS]...",
     )
-    group.callback()(_nothing)
+    group.callback()(lambda: None)  # a group needs one to carry its help text
     app.add_typer(group, name=action.name, help=summary)
-
-
-def _nothing() -> None:
-    """Groups need a callback to carry their help text."""
 
 
 def operator_command(entry: OperatorEntry, action: Action) -> Any:

@@ -100,8 +100,7 @@ def show_answer(form: str, answer: Any, options: Any, command: str, csv: str = "
     - ``command``: command that reproduces the report.
     - ``csv``: key of the records that ``--csv`` prints.
     """
-    if options.report is not None:
-        write_report(options.report, show.document_of(answer, command))
+    write_report(options.report, lambda: show.document_of(answer, command))
     write_figure(getattr(options, "figure", None), answer)
     as_csv = csv and options.csv
     print_answer(form, answer, as_json=options.json, csv=csv if as_csv else "")
@@ -167,16 +166,15 @@ def command_on(profile: "cores.Profile", **others: object) -> str:
     ``others`` are further options by name.
     """
     device = {"product": profile.name, "soc": profile.soc, "release": profile.release}
-    options: dict[tuple[str, ...], object] = {
-        ("--" + name.replace("_", "-"),): value for name, value in (device | others).items()
-    }
-    return reproducing_command(options)
+    return reproducing_command(
+        {("--" + name.replace("_", "-"),): value for name, value in (device | others).items()}
+    )
 
 
-def write_report(path: Path | None, document: "show.layout.Document") -> None:
-    """Write a report as one HTML file."""
+def write_report(path: Path | None, document: Callable[[], "show.layout.Document"]) -> None:
+    """Write a report as one HTML file if a path is given; ``document`` makes it."""
     if path is not None:
-        files.writing.write_text(path, show.html.render(document))
+        files.writing.write_text(path, show.html.render(document()))
 
 
 def write_figure(path: Path | None, answer: "plans.answers.Printed") -> None:
@@ -211,10 +209,10 @@ def write_files(
     shown: dict[str, Any] = {}
     if options.report is not None:
         if isinstance(outcome, plans.model.Plan):
-            write_report(options.report, show.plans.plan_report(plan, command))
+            write_report(options.report, lambda: show.plans.plan_report(plan, command))
         else:
             shown["order_strips"] = show.pictures.order_strips(outcome)
-            write_report(options.report, show.plans.result_report(outcome, command, rows))
+            write_report(options.report, lambda: show.plans.result_report(outcome, command, rows))
     write_figure(options.figure, outcome)
     if options.trace is not None:
         timelines.tracks.write_trace(options.trace, [operators.timelines.timed_plan(plan, profile)])
@@ -235,14 +233,14 @@ REPLACED = {
 
 
 def report(error: Any, *, as_json: bool) -> int:
-    """Print an error of npu_sim or of typer; return the exit code."""
+    """Print an error of npu_sim or of typer: JSON on stdout, or text on stderr.
+
+    Returns the exit code.
+    """
     if not isinstance(error, NpuSimError):
         error = usage_error(error)
-    return USAGE if error is None else report_error(error, as_json=as_json)
-
-
-def report_error(error: NpuSimError, *, as_json: bool) -> int:
-    """Print an error and return its exit code: JSON on stdout, or text on stderr."""
+    if error is None:
+        return USAGE
     data = with_arguments(error.as_dict())
     if isinstance(error, AclnnError):
         if as_json:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from npu_sim.dumps.folder import MODULE, NAME, Dump, Entry, StoredTensor
 from npu_sim.framework.operator import IN_DUMPS, find_hook
-from npu_sim.language import Text
+from npu_sim.language import Text, grouped
 from npu_sim.operators.shared.dumped import Function, InDumps, WrappedCall
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 
@@ -65,12 +65,13 @@ class _Wrapping(NamedTuple):
 @cache
 def _wrapped_functions() -> Mapping[str, tuple[_Wrapping, ...]]:
     """Return the operators that functions call, by name of the function."""
-    found: dict[str, list[_Wrapping]] = {}
-    for operator in OPERATOR_NAMES:
-        hook = find_hook(load_operator(operator), IN_DUMPS)
-        for function in hook.functions if hook else ():
-            for name in function.names:
-                found.setdefault(name, []).append(_Wrapping(function, operator, hook))
+    hooks = {name: find_hook(load_operator(name), IN_DUMPS) for name in OPERATOR_NAMES}
+    found = grouped(
+        (name, _Wrapping(function, operator, hook))
+        for operator, hook in hooks.items()
+        for function in (hook.functions if hook else ())
+        for name in function.names
+    )
     return {name: tuple(wrappings) for name, wrappings in found.items()}
 
 
@@ -200,9 +201,8 @@ def _rebuilt(
         return
     arguments, values = rebuilt
     results = {name: value for name, value in values.items() if isinstance(value, StoredTensor)}
-    entry = last
-    if any(result is output for result in results.values() for output in forward.returned):
-        entry = forward
+    is_forward = any(result is output for result in results.values() for output in forward.returned)
+    entry = forward if is_forward else last
     if results and entry is not None:
         accumulated = ".parameters_grad" in entry.name
         yield DumpedCall(

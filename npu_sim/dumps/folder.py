@@ -20,7 +20,7 @@ import numpy as np
 
 from npu_sim.dumps.tensor_files import read_dumped_tensor
 from npu_sim.files.reading import read_limited
-from npu_sim.language import Text
+from npu_sim.language import Text, grouped
 from npu_sim.numbers.formats import TensorSpec, canonical_dtype, numpy_dtype
 from npu_sim.operators.shared.dumped import DumpedTensor
 from npu_sim.status import UsageError, shown
@@ -184,17 +184,18 @@ class Dump:
     def unnamed_files(self) -> tuple[str, ...]:
         """Tensor files that no entry names: those of calls before a crash, for instance."""
         named = {
-            tensor.name for entry in self.entries.values() for tensor in tensors_of(_values(entry))
+            tensor.name
+            for entry in self.entries.values()
+            for values in (entry.inputs, entry.keywords, entry.parameters, entry.outputs)
+            for tensor in tensors_of(values)
         }
         return tuple(name for name in self.files if name not in named)
 
     @cached_property
     def modules(self) -> Mapping[str, tuple[str, ...]]:
         """Names of the entries of every module."""
-        found: dict[str, list[str]] = {}
-        for name in self.entries:
-            if match := MODULE.fullmatch(name):
-                found.setdefault(match["module"], []).append(name)
+        matches = filter(None, map(MODULE.fullmatch, self.entries))
+        found = grouped((match["module"], match[0]) for match in matches)
         return {module: tuple(names) for module, names in found.items()}
 
     def counterpart(self, name: str) -> Entry | None:
@@ -202,9 +203,8 @@ class Dump:
 
         The first gradients of parameters have a count in newer versions of msprobe only.
         """
-        names = [name]
-        if ".parameters_grad" in name:
-            names += [f"{name}.0", name.removesuffix(".0")]
+        numbered = (f"{name}.0", name.removesuffix(".0")) if ".parameters_grad" in name else ()
+        names = (name, *numbered)
         return next((self.entries[other] for other in names if other in self.entries), None)
 
     def partner(self, name: str, direction: str) -> Entry | None:
@@ -216,17 +216,12 @@ class Dump:
         return None
 
 
-def _values(entry: Entry) -> tuple[Any, ...]:
-    given = (*entry.keywords.values(), *entry.parameters.values())
-    return (*entry.inputs, *given, *entry.returned)
-
-
 def tensors_of(value: Any) -> Iterator[StoredTensor]:
-    """Yield the tensors in a value, in order."""
+    """Yield the tensors in a value or in the values of a map, in order."""
     if isinstance(value, StoredTensor):
         yield value
-    elif isinstance(value, tuple):
-        for part in value:
+    elif isinstance(value, tuple | Mapping):
+        for part in value.values() if isinstance(value, Mapping) else value:
             yield from tensors_of(part)
 
 

@@ -362,8 +362,7 @@ def _target(combination: tuple[str, str, str, bool], default: _Target) -> _Targe
 def _verification(call: DumpedCall, target: Mapping[str, Any], explain: bool) -> Any:
     """Return the verification of a call, or the text why there is none."""
     values = {**call.arguments, **call.results}
-    tensors = [value for value in values.values() if isinstance(value, StoredTensor)]
-    if not any(tensor.name for tensor in tensors):
+    if not any(isinstance(value, StoredTensor) and value.name for value in values.values()):
         return ""
     try:
         arrays: dict[str, Any] = {
@@ -412,11 +411,8 @@ def _described(call: DumpedCall, dump: Dump, target: _Target, verified: bool) ->
         return DescribedCall(call, answer.model_copy(update=found), None)
     timing = {order.output: order.reason for order in planned.order if not order.fixed}
     found = {"path": planned.path, "timing": ReadOnlyDict(timing), **_statistics(call)}
-    verification = ""
-    if verified:
-        verification = _verification(
-            call, {"product": target.profile, "deterministic": target.deterministic}, explain=True
-        )
+    on_target = {"product": target.profile, "deterministic": target.deterministic}
+    verification = _verification(call, on_target, explain=True) if verified else ""
     if not isinstance(verification, Verification):
         found["unverified"] = verification
         return DescribedCall(call, answer.model_copy(update=found), None)
@@ -424,8 +420,11 @@ def _described(call: DumpedCall, dump: Dump, target: _Target, verified: bool) ->
     found["remarks"] = (*found.get("remarks", ()), *_casts(verification))
     if call.accumulated and "unreachable" in found["verdicts"].values():
         undecided = dict.fromkeys(found["verdicts"], "undecided")
-        found |= {"verdicts": ReadOnlyDict(undecided), "details": ReadOnlyDict()}
-        found |= {"explanations": ()}
+        found |= {
+            "verdicts": ReadOnlyDict(undecided),
+            "details": ReadOnlyDict(),
+            "explanations": (),
+        }
         found["remarks"] += (
             Text(
                 "the gradient is not that of this call alone: the weight may have other uses, or "
@@ -462,16 +461,18 @@ def _verified(verification: Verification) -> dict[str, Any]:
 
 
 def _casts(verification: Verification) -> Iterator[str]:
-    """Yield a note on every result that was cast after the call, by autograd for instance."""
-    for name, verdict in verification.outputs.items():
-        if verdict.rounded_from:
-            yield Text(
-                "{output} is {dtype} in the dump, the product writes {written}: compared after "
-                "rounding",
-                output=name,
-                dtype=str(verdict.given.dtype),
-                written=verdict.rounded_from,
-            )
+    """Return a note on every result that was cast after the call, by autograd for instance."""
+    return (
+        Text(
+            "{output} is {dtype} in the dump, the product writes {written}: compared after "
+            "rounding",
+            output=name,
+            dtype=str(verdict.given.dtype),
+            written=verdict.rounded_from,
+        )
+        for name, verdict in verification.outputs.items()
+        if verdict.rounded_from
+    )
 
 
 def _plan(call: DumpedCall, target: _Target) -> Plan:

@@ -71,9 +71,8 @@ class Access:
         host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
         if self.is_open:
             return origin in (None, f"http://{host}", f"https://{host}")
-        names = {f"{local}:{self.port}" for local in LOCAL_NAMES}
-        if self.port == HTTP_PORT:
-            names |= set(LOCAL_NAMES)
+        without_port = LOCAL_NAMES if self.port == HTTP_PORT else ()
+        names = {*(f"{local}:{self.port}" for local in LOCAL_NAMES), *without_port}
         return host in names and (origin is None or origin in {f"http://{name}" for name in names})
 
     def _is_token(self, text: str) -> bool:

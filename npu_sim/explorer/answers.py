@@ -12,7 +12,7 @@ from markupsafe import Markup
 from npu_sim.cores import Profile
 from npu_sim.explorer.state import Call, State, axis_numbers, call_of
 from npu_sim.files.writing import schema
-from npu_sim.framework.axes import Number
+from npu_sim.framework.axes import Number, plain_text
 from npu_sim.framework.execution import Result
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import fixed_call
@@ -213,7 +213,7 @@ def nearest_answer(state: State, products: Mapping[str, Profile]) -> dict[str, A
         return {"changes": _default_change(state, error), "sections": []}
     nearest = _nearest(call)
     changes = [
-        {"key": near.axis.name, "value": _text(near.value), "path": translated(near.plan.path)}
+        {"key": near.axis.name, "value": plain_text(near.value), "path": translated(near.plan.path)}
         for near in nearest[:MOST_CHANGES]
     ]
     sections = [
@@ -232,12 +232,7 @@ def _default_change(state: State, error: NpuSimError) -> list[dict[str, str]]:
         axis = operator.axis(error.argument)
     except NpuSimError:
         return []
-    return [{"key": axis.name, "value": _text(axis.default), "path": ""}]
-
-
-def _text(value: Any) -> str:
-    """Return a value as the page writes it: ``true`` for True."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return [{"key": axis.name, "value": plain_text(axis.default), "path": ""}]
 
 
 def _nearest(call: Call) -> list[NearestCall]:

@@ -7,7 +7,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from http import HTTPStatus
@@ -186,7 +186,9 @@ def application(explorer: Explorer) -> Starlette:
         **{path: partial(file_of_page, path=path) for path in FILES},
     }
     posts = {
-        "/api/run": endpoint_of(start_run, _json_body),
+        "/api/run": endpoint_of(
+            lambda explorer, state: _started(explorer, Task(state, explorer.products)), _json_body
+        ),
         "/api/cancel": endpoint_of(cancel_run, _json_body),
         "/api/file": upload,
     }
@@ -376,11 +378,6 @@ GET_HANDLERS: Mapping[str, Handler] = MappingProxyType(
 )
 
 
-def start_run(explorer: Explorer, state: State) -> Response:
-    """Start a run on generated data."""
-    return _started(explorer, Task(state, explorer.products))
-
-
 def cancel_run(explorer: Explorer, state: State) -> Response:
     """End a computation."""
     explorer.jobs.cancel(state.get("number", ""))
@@ -477,10 +474,8 @@ def make_server(explorer: Explorer) -> Server:
 
 def serve(explorer: Explorer) -> None:
     """Answer requests until interrupted."""
-    try:
+    with closing(explorer):
         make_server(explorer).run(sockets=[explorer.socket])
-    finally:
-        explorer.close()
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from typing import Any
 
 from npu_sim.cores import Profile, load_profile
 from npu_sim.framework.arguments import Attribute, IntArray, Tensor
-from npu_sim.framework.axes import Axis, Number, Switch, Value, Values, Word
+from npu_sim.framework.axes import Axis, Number, Switch, Value, Word
 from npu_sim.framework.inference import call_with
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target, require_limits
@@ -135,13 +135,14 @@ def language_of(state: State) -> str:
 
 
 def _arguments(operator: Operator, state: State) -> dict[str, Any]:
-    values: Values = operator.defaults()
-    for axis in operator.axes:
-        if axis.name in state:
-            values[axis.name] = axis_value(axis, state[axis.name])
+    given = {
+        axis.name: axis_value(axis, state[axis.name])
+        for axis in operator.axes
+        if axis.name in state
+    }
     implied = {
         name: str(value) if isinstance(value, TensorSpec) else value
-        for name, value in call_with(operator, values).items()
+        for name, value in call_with(operator, {**operator.defaults(), **given}).items()
     }
     axes = {axis.name for axis in operator.axes}
     return {

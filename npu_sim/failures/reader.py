@@ -86,7 +86,6 @@ STAGES = {
 }
 """Stages as text. Where forms prove several, the first of them is reported."""
 
-TILING_ERROR = str(int(TILING_FAILURE))
 INNER_NULLPTR = str(int(INNER_NULL_POINTER))
 """Number of a failed inner step: its message proves it even beside a block with another code."""
 
@@ -185,7 +184,12 @@ FORMS: tuple[Form, ...] = (
     Form("ParseDynamicKernels", r"Failed to ParseDynamicKernels", PACKAGE),
     Form("NnopbaseCollecterWork", r"NnopbaseCollecterWork", PACKAGE),
     Form("NnopbaseInit", r"NnopbaseInit", PACKAGE),
-    Form("NnopbaseExecutorDoTiling", r"DoTiling\(executor\) failed", TILING, code=TILING_ERROR),
+    Form(
+        "NnopbaseExecutorDoTiling",
+        r"DoTiling\(executor\) failed",
+        TILING,
+        code=str(int(TILING_FAILURE)),
+    ),
     Form("error from device", r"The error from device", DEVICE),
     Form("error occurs on the device", r"An error occurs on the device", DEVICE, code="EZ2001"),
     Form("kernel execut", r"[Kk]ernel execut\w{1,20} failed", DEVICE),
@@ -483,9 +487,8 @@ def lines_of_file(path: Path) -> Iterator[str]:
 
 
 def decoded(file: IO[bytes]) -> Iterator[str]:
-    """Yield the lines of an open file; bytes that are no UTF-8 are replaced."""
-    for line in lines_of(file):
-        yield line.decode("utf-8", "replace")
+    """Return the lines of an open file; bytes that are no UTF-8 are replaced."""
+    return (line.decode("utf-8", "replace") for line in lines_of(file))
 
 
 def _unescaped(line: str) -> Iterator[str]:

@@ -240,12 +240,10 @@ def read_folder(folder: Path) -> Iterator[MeasuredLaunch]:
             Text("{folder}: more than {most} CSV files", folder=folder, most=MOST_FILES),
             "a folder with a CSV file for every kernel",
         )
-    line = 0
-    for file in files:
-        for launch in read_csv(file, kernel=file.stem):
-            line += 1
-            refuse_more_launches(folder, line)
-            yield replace(launch, line=line)
+    launches = (launch for file in files for launch in read_csv(file, kernel=file.stem))
+    for line, launch in enumerate(launches, start=1):
+        refuse_more_launches(folder, line)
+        yield replace(launch, line=line)
 
 
 def _decoded(file: Path, lines: Iterable[bytes]) -> Iterator[str]:
@@ -509,8 +507,10 @@ class _Database:
         info, task_columns = self.columns[INFO], self.columns[TASK]
         blocks = next((name for name in BLOCK_COLUMNS if name in info), "")
         names = ("opType", "name", "taskType", *sum(TENSOR_COLUMNS.values(), ()))
-        selected = [f"c.{name}" if name in info else "NULL" for name in (blocks, *names)]
-        selected += [f"t.{name}" if name in task_columns else "NULL" for name in STREAM_COLUMNS]
+        selected = (
+            *(f"c.{name}" if name in info else "NULL" for name in (blocks, *names)),
+            *(f"t.{name}" if name in task_columns else "NULL" for name in STREAM_COLUMNS),
+        )
         query = (
             f"SELECT c.rowid, t.rowid, c.globalTaskId, t.startNs, t.endNs, {', '.join(selected)} "
             f"FROM {INFO} c JOIN {TASK} t ON t.globalTaskId = c.globalTaskId"

@@ -227,11 +227,7 @@ def _read(text: str, path: Path, loader_class: Any, refusal: Refusal) -> tuple[A
     """Return the nodes of a document and its data."""
     _refuse_unsafe(text, path, loader_class, refusal)
     node = yaml.compose(text, Loader=loader_class)
-    loader = loader_class(text)
-    try:
-        return node, loader.construct_document(node) if node is not None else None
-    finally:
-        loader.dispose()
+    return node, loader_class("").construct_document(node) if node is not None else None
 
 
 def _refuse_unsafe(text: str, path: Path, loader_class: Any, refusal: Refusal) -> None:

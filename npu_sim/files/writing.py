@@ -9,8 +9,8 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
@@ -131,9 +131,8 @@ def require_room(path: Path, needed_bytes: int) -> None:
         )
 
 
-@contextmanager
-def whole_file(path: Path, argument: str = "out") -> Iterator[IO[bytes]]:
-    """Open a file that appears at ``path`` when the block ends without an error.
+def write_atomically(path: Path, write: Callable[[IO[bytes]], Any], argument: str = "out") -> None:
+    """Write a file by ``write(file)``; it appears at ``path`` when that ends without an error.
 
     Readers see the old file or the complete new one. A link stays, and its target is replaced.
 
@@ -143,17 +142,11 @@ def whole_file(path: Path, argument: str = "out") -> Iterator[IO[bytes]]:
     target = link_target(path)
     try:
         with replacing(target, _mode_of(target)) as file:
-            yield file
+            write(file)
             file.flush()
             os.fsync(file.fileno())  # or a crash could leave an empty file at the path
     except OSError as error:
         raise cannot_write(argument, path, error) from None
-
-
-def write_atomically(path: Path, write: Callable[[IO[bytes]], Any], argument: str = "out") -> None:
-    """Write a file whole or not at all; see :func:`whole_file`."""
-    with whole_file(path, argument) as file:
-        write(file)
 
 
 def write_text(path: Path, text: str, argument: str = "out") -> None:

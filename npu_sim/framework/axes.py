@@ -186,6 +186,11 @@ COMMON_AXES: tuple[Axis, ...] = (LIMITS_AXIS, DETERMINISTIC_AXIS)
 """Axes every operator has, besides product and SoC."""
 
 
+def plain_text(value: object) -> str:
+    """Return a value as on the command line: ``true`` for True."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def distance(axis: Axis, now: Value, value: Value) -> float:
     """Return the relative distance of two values; infinite for names and switches."""
     return (

@@ -119,9 +119,6 @@ def _ceiling(rates: Sequence[float]) -> Ceiling:
 
 PLAUSIBLE = (0.8, 1.25)
 """Ratios outside mean that device, release or plan differ from the assumed ones."""
-WANTED = (
-    "launches with counters of a kernel that has an instruction list, or streaming 400 MB and more"
-)
 FEWEST_SHAPES, AGREEMENT, WORTH_CORRECTING = 3, 0.10, 0.05
 """A correction needs this many shapes, this agreement, and at least this distance from 1."""
 
@@ -211,7 +208,8 @@ def calibrate(
             Text(
                 "{wanted}, all on the {cores} vector cores of {soc}",
                 profile,
-                wanted=WANTED,
+                wanted="launches with counters of a kernel that has an instruction list, or "
+                "streaming 400 MB and more",
                 cores=cores,
             ),
         )

@@ -23,6 +23,7 @@ from npu_sim.questions.varied_calls import chosen_profiles
 from npu_sim.registry import load_operator
 from npu_sim.releases import ReleaseSwitch, release_table
 from npu_sim.status import NO_PLAN, AclnnError, NotModelledError, Unplanned, without_internal_frames
+from npu_sim.tiling import flattened
 from npu_sim.timelines.model import Estimate
 
 OUTCOME = "outcome"
@@ -146,18 +147,7 @@ def _facts(outcome: Plan | Unplanned) -> dict[str, str]:
         "caveats": ", ".join(caveat.code for caveat in outcome.caveats) or "none",
         "evidence": outcome.evidence.value,
     }
-    return facts | {f"tiling.{name}": str(value) for name, value in _flat(outcome.tiling).items()}
-
-
-def _flat(tiling: Any, prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in tiling.items():
-        flat |= (
-            _flat(value, f"{prefix}{name}.")
-            if isinstance(value, dict)
-            else {f"{prefix}{name}": value}
-        )
-    return flat
+    return facts | {f"tiling.{name}": str(value) for name, value in flattened(outcome.tiling)}
 
 
 @dataclass(frozen=True)

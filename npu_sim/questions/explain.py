@@ -9,6 +9,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from npu_sim.framework.axes import (
     Value,
     Word,
     distance,
+    plain_text,
 )
 from npu_sim.framework.checking import check, checked_call
 from npu_sim.framework.inference import arguments_of
@@ -75,12 +77,12 @@ class NearbyPlan:
     @property
     def change(self) -> str:
         """The changed argument: ``col = 6080``."""
-        return f"{self.axis.name} = {_plain(self.value)}"
+        return f"{self.axis.name} = {plain_text(self.value)}"
 
     @property
     def before(self) -> str:
         """Value in the call: ``7168``, ``false``."""
-        return _plain(self.now)
+        return plain_text(self.now)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the change as plain data."""
@@ -96,11 +98,6 @@ class NearbyPlan:
         }
 
 
-def _plain(value: int | str | bool) -> str:
-    """Return a value as on the command line."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) -> list[NearbyPlan]:
     """Return the outcome of every flip of a plan's decisions, nearest first."""
     nearby: dict[tuple[str, Any], NearbyPlan] = {}
@@ -112,8 +109,17 @@ def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) 
             assert axis is not None  # flips of other arguments are not planned
             value = axis.value(axis.code(flip.value))
             now = call.deterministic if axis is DETERMINISTIC_AXIS else call.values[axis.name]
-            result = (flip.path, flip.changes_path, flip.outcome, flip.refusal, flip.effect)
-            change = NearbyPlan(decision.name, axis, now, value, *result)
+            change = NearbyPlan(
+                decision=decision.name,
+                axis=axis,
+                now=now,
+                value=value,
+                path=flip.path,
+                changes_path=flip.changes_path,
+                outcome=flip.outcome,
+                refusal=flip.refusal,
+                effect=flip.effect,
+            )
             nearby.setdefault((axis.name, value), change)
     return sorted(nearby.values(), key=lambda change: change.distance)
 
@@ -392,7 +398,6 @@ def explain(
     target = Target(
         loaded, require_bool("deterministic", deterministic), limits=require_limits(limits)
     )
-    other_target = replace(target, deterministic=not deterministic)
     call = fixed_call(declared, arguments, deterministic)
     plan = other = refusal = None
     try:
@@ -400,10 +405,10 @@ def explain(
     except AclnnError as error:
         refusal = error
     if plan is not None:
-        try:
-            other = plan_of(check(declared, built, other_target))
-        except AclnnError:
-            other = None
+        with suppress(AclnnError):
+            other = plan_of(
+                check(declared, built, replace(target, deterministic=not deterministic))
+            )
     prices: tuple[ModePrice, ...] = ()
     if plan is not None and other is not None and declared.has_hook(PROGRAM):
         prices = mode_prices(((plan, timeline(plan, loaded)), (other, timeline(other, loaded))))

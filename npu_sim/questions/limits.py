@@ -13,7 +13,8 @@ once between adjacent probes, apart from changes close to each other.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any
 
 from npu_sim.cores import Profile
@@ -109,15 +110,8 @@ def last_equal(function: Callable[[int], Any], left: int, right: int, answer: An
 
 def _runs(answers: Iterable[tuple[int, bool]]) -> list[Interval]:
     """Return the intervals of legal integers; a gap between two legal ones counts as legal."""
-    ranges: list[Interval] = []
-    open_range = False
-    for number, answer in answers:
-        if answer and open_range:
-            ranges[-1] = (ranges[-1][0], number)
-        elif answer:
-            ranges.append((number, number))
-        open_range = answer
-    return ranges
+    runs = (list(run) for answer, run in groupby(answers, key=itemgetter(1)) if answer)
+    return [(run[0][0], run[-1][0]) for run in runs]
 
 
 FRONTIER_STEPS = (1, 2, 5)
@@ -447,9 +441,7 @@ def _round_values(bound: Bound, current: int) -> list[int]:
     if bound.smallest is None:
         return [current]
     largest = bound.largest if bound.largest is not None else max(10**6, current)
-    values = {bound.smallest, largest, current}
-    power = 1
-    while power <= largest:
-        values.update(power * step for step in FRONTIER_STEPS)
-        power *= 10
+    powers = [10**exponent for exponent in range(len(str(largest)))]
+    round_numbers = (power * step for power in powers for step in FRONTIER_STEPS)
+    values = {bound.smallest, largest, current, *round_numbers}
     return sorted(value for value in values if max(bound.smallest, 1) <= value <= largest)

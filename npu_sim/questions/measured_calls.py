@@ -5,10 +5,10 @@ a kernel, but neither attributes nor switches of the call: a launch has possible
 launches around it, which belong to the same call, decide between them.
 """
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import chain, product
 from math import inf, prod
 from pathlib import Path
 from statistics import median
@@ -208,11 +208,14 @@ def _facts(planned: Plan) -> tuple[Any, ...]:
 
 def _same_tensors(planned: Launch, measured: MeasuredLaunch) -> bool:
     """Return whether dtypes and element counts of all recorded tensors agree."""
-    for tensors, specs in ((planned.inputs, measured.inputs), (planned.outputs, measured.outputs)):
-        for tensor, spec in zip(tensors, specs or (), strict=False):
-            if spec is not None and (tensor.dtype, prod(tensor.shape)) != (spec.dtype, spec.numel):
-                return False
-    return True
+    pairs = chain(
+        zip(planned.inputs, measured.inputs or (), strict=False),
+        zip(planned.outputs, measured.outputs or (), strict=False),
+    )
+    return all(
+        spec is None or (tensor.dtype, prod(tensor.shape)) == (spec.dtype, spec.numel)
+        for tensor, spec in pairs
+    )
 
 
 def _trials(
@@ -226,9 +229,9 @@ def _trials(
     dtypes = [_dtype_choices(operator, name, spec, casts) for name, spec in given.items()]
     attributes = [_choices(operator, attribute, launch) for attribute in operator.attributes]
     names = [attribute.name for attribute in operator.attributes]
-    for chosen in itertools.product(*dtypes):
+    for chosen in product(*dtypes):
         tensors = dict(zip(given, chosen, strict=True))
-        for values in itertools.product(*attributes):
+        for values in product(*attributes):
             given_attributes = {
                 name: value for name, value in zip(names, values, strict=True) if value is not None
             }

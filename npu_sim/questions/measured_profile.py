@@ -68,13 +68,12 @@ class MeasuredProfile(Printed, Tabular):
 
     @cached_property
     def _covered(self) -> set[int]:
-        lines = {
+        return {
             launch.line
             for group in self.groups
             if group.possible_calls
             for launch in group.launches
-        }
-        return lines | {
+        } | {
             launch.line for group in self.calls for call in group.calls for launch in call.launches
         }
 
@@ -260,9 +259,8 @@ class _Interpretation:
         for key, same in self.measured.equal.items():
             calls, refusal = self.possible_calls[key]
             kept = [call for call in calls if id(call) in self.seen] or calls
-            entry = self.measured.entries[same[0].kernel]
             group = MeasuredGroup(
-                entry.name,
+                self.measured.entries[same[0].kernel].name,
                 tuple(same),
                 tuple(kept),
                 refusal,
@@ -331,9 +329,11 @@ def _interpret(measured: _Measured, profile: Profile, clock_mhz: float) -> _Inte
         fastest = min(launch.duration_us for launch in same)
         fitting = [call for call in found if _fits(call, fastest, profile)]
         possible[kind] = fitting or found, refusal
-    calls: list[MeasuredCall] = []
-    for launches, kinds in measured.streams.values():
-        calls += _find_calls(launches, kinds, possible)
+    calls = [
+        call
+        for launches, kinds in measured.streams.values()
+        for call in _find_calls(launches, kinds, possible)
+    ]
     seen = frozenset(id(call.possible) for call in calls)
     several = [call for call in calls if len(call.launches) > 1]
     return _Interpretation(measured, profile, clock_mhz, possible, unidentified, several, seen)

@@ -288,15 +288,6 @@ class Difference:
         }
 
 
-def differences(rows: Iterable[Row]) -> list[Difference]:
-    """Return where the columns differ; calls with equal differences are merged.
-
-    Times and bits of another release are compared only in a preflight with timelines.
-    """
-    groups = grouped((found, row) for row in rows for found in _of_row(row.cells))
-    return [Difference(fact, values, tuple(alike)) for (fact, values), alike in groups.items()]
-
-
 def _of_row(cells: Mapping[str, Checked]) -> Iterator[tuple[Any, ...]]:
     running = {label: cell for label, cell in cells.items() if cell.outcome == RUNS}
     facts: tuple[tuple[str, Mapping[str, Any]], ...] = (
@@ -394,10 +385,8 @@ class Matrix(Printed, Tabular):
     """Accepted findings with their line numbers in the file of the baseline."""
 
     def cells(self) -> Iterator[tuple[Row, str, Checked]]:
-        """Yield row, label and result of every call on every column."""
-        for row in self.rows:
-            for label, checked in row.cells.items():
-                yield row, label, checked
+        """Return row, label and result of every call on every column."""
+        return ((row, *cell) for row in self.rows for cell in row.cells.items())
 
     def summaries(self) -> dict[str, Summary]:
         """Return the counts of every column."""
@@ -415,15 +404,20 @@ class Matrix(Printed, Tabular):
 
     def totals(self) -> dict[str, Totals]:
         """Return the sums of launches and times of every column; empty without times."""
-        times: dict[str, list[tuple[Mapping[str, Any], int]]] = {label: [] for label in self.labels}
-        for row, label, checked in self.cells():
-            if "time" in checked.facts and checked.outcome == RUNS:
-                times[label].append((checked.facts["time"], row.count))
-        return {label: totals(found) for label, found in times.items()} if self.timed else {}
+        times = grouped(
+            (label, (checked.facts["time"], row.count))
+            for row, label, checked in self.cells()
+            if "time" in checked.facts and checked.outcome == RUNS
+        )
+        return {label: totals(times.get(label, [])) for label in self.labels if self.timed}
 
     def differences(self) -> list[Difference]:
-        """Return where the columns differ."""
-        return differences(self.rows)
+        """Return where the columns differ; calls with equal differences are merged.
+
+        Times and bits of another release are compared only in a preflight with timelines.
+        """
+        groups = grouped((found, row) for row in self.rows for found in _of_row(row.cells))
+        return [Difference(fact, values, tuple(alike)) for (fact, values), alike in groups.items()]
 
     def table_columns(self) -> Columns:
         """Return a row for every call on every product, as columns of a table."""
@@ -563,14 +557,9 @@ def check_file(
         text = line.strip()
         if text:
             reader.add(text, number)
-    calls = [
-        row
-        for row in reader.matrix.rows
-        if any(cell.outcome != MALFORMED for cell in row.cells.values())
-    ]
-    if not calls:
+    if all(cell.outcome == MALFORMED for _, _, cell in reader.matrix.cells()):
         first = next(
-            (cell.reason for row in reader.matrix.rows for cell in row.cells.values()),
+            (cell.reason for _, _, cell in reader.matrix.cells()),
             "it has no calls" if reader.matrix.recorded is not None else "it is empty",
         )
         raise UsageError(

@@ -473,7 +473,7 @@ def _overflow(plan: Plan) -> dict[str, str]:
 def _facts(plan: Plan, case: Case) -> dict[str, Any]:
     """Return the facts of a plan that a result reports."""
     timing = [order.output for order in plan.order if not order.fixed]
-    facts: dict[str, Any] = {
+    return {
         "path": plan.path,
         "block_dim": plan.block_dim,
         "tiling_key": plan.tiling_key,
@@ -485,10 +485,12 @@ def _facts(plan: Plan, case: Case) -> dict[str, Any]:
         "caveat_messages": [caveat.message for caveat in plan.caveats],
         "evidence": plan.evidence.value,
         "rules_source": plan.rules_source,
+        **(
+            {"deterministic_switch": _switched(plan, case)}
+            if timing and not case.deterministic
+            else {}
+        ),
     }
-    if timing and not case.deterministic:
-        facts["deterministic_switch"] = _switched(plan, case)
-    return facts
 
 
 def _switched(plan: Plan, case: Case) -> dict[str, Any]:
@@ -499,10 +501,9 @@ def _switched(plan: Plan, case: Case) -> dict[str, Any]:
         )
     except AclnnError as error:
         return {"status": int(error.status), "message": error.message}
-    more = other.workspace.total_bytes - plan.workspace.total_bytes
     return {
         "path": other.path,
-        "workspace_bytes_more": more,
+        "workspace_bytes_more": other.workspace.total_bytes - plan.workspace.total_bytes,
         "workspace_unknown": any(
             part.evidence is Evidence.UNKNOWN for part in other.workspace.parts
         ),

@@ -18,7 +18,7 @@ from npu_sim.cores import (
 )
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import Attribute
-from npu_sim.framework.axes import Number
+from npu_sim.framework.axes import Number, plain_text
 from npu_sim.framework.inference import arguments_of, inferred
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import FixedCall, fixed_call
@@ -201,7 +201,7 @@ def example_call(operator: Operator, *, small: bool = False) -> ExampleCall:
     given = call.arguments({**sizes, **dict.fromkeys(operator.switches, True)})
     whole = inferred(operator, arguments_of(operator, given), operator.outputs)
     return ExampleCall(
-        {name: _text(value) for name, value in whole.items() if value is not None},
+        {name: plain_text(value) for name, value in whole.items() if value is not None},
         _needed(operator, call.arguments(sizes)),
     )
 
@@ -233,7 +233,3 @@ def _needed(operator: Operator, given: dict[str, Any]) -> tuple[str, ...]:
         for argument in operator.arguments
         if argument.name in inputs or (isinstance(argument, Attribute) and argument.required)
     )
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

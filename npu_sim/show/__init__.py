@@ -21,7 +21,7 @@ VIEWS = {
     "questions.compare:Upgrade": "comparisons:upgrade_view",
     "questions.explain:Explanation": "explain:explanation_view",
     "questions.limits:LimitTable": "comparisons:limits_view",
-    "questions.measured_profile:MeasuredProfile": "profiles:whole_profile_view",
+    "questions.measured_profile:MeasuredProfile": "profiles:measured_profile_view",
     "questions.preflight:Matrix": "preflight:preflight_view",
     "questions.measured_profile:ProfileComparison": "profiles:profile_comparison_view",
     "device_kit.check:KitCheck": "kit:check_view",

@@ -24,9 +24,9 @@ from npu_sim.questions.compare import OUTCOME, Compared, Comparison, Upgrade
 from npu_sim.questions.explain import NearbyPlan
 from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
 from npu_sim.questions.varied_calls import operators_of
-from npu_sim.registry import find_operator
+from npu_sim.registry import load_operator
 from npu_sim.releases import default_release
-from npu_sim.show.curves import Axis, Curve, curve_chart
+from npu_sim.show.curves import Axis, curve, curve_chart
 from npu_sim.show.layout import (
     Cell,
     Chart,
@@ -452,9 +452,7 @@ def _soc_row(profile: Profile, default: bool) -> list[str]:
 
 def operator_title(operator: str) -> str:
     """Return the title of an operator."""
-    entry = find_operator(operator)
-    assert entry is not None
-    return entry.title
+    return str(load_operator(operator).title)
 
 
 def diff_report(comparison: Comparison, command: str = "") -> Document:
@@ -566,7 +564,7 @@ def _frontier_chart(table: LimitTable) -> Chart | None:
             if drawn:
                 places, values = zip(*drawn, strict=True)
                 title = f"{product} ({socs}), {translated(name)}"
-                curves.append(Curve(title, places, values, dashed=name == "hardware"))
+                curves.append(curve(title, places, values, dashed=name == "hardware"))
     x = Axis(table.along, is_log=all((row.at or 0) > 0 for row in table.rows))
     return (
         curve_chart(x, Axis(say("largest {vary}", table), is_log=True), curves) if curves else None
@@ -613,8 +611,7 @@ def range_bars(rows: Sequence[RangeRow], name: str) -> Markup:
     for position, row in enumerate(rows):
         parts += _row(row, position * ROW, scale)
     y = len(rows) * ROW
-    parts.append(caption("0", y + 14))
-    parts.append(caption(str(longest), y + 14, longest * scale, "end"))
+    parts += [caption("0", y + 14), caption(str(longest), y + 14, longest * scale, "end")]
     return picture(
         y + 22,
         parts,

@@ -16,24 +16,6 @@ Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Curve:
-    """One line of a figure."""
-
-    name: str
-    """Name in the legend."""
-    x: Sequence[float | int | str]
-    """Coordinates along x."""
-    y: Sequence[float | int]
-    """Coordinates along y."""
-    stepped: bool = False
-    """Whether a value holds until the next point."""
-    dashed: bool = False
-    """Whether the line is dashed."""
-    joined: bool = True
-    """Whether the points are connected."""
-
-
-@dataclass(frozen=True)
 class LimitLine:
     """A straight line across a figure, such as a documented limit (``x``) or a capacity (``y``)."""
 
@@ -61,10 +43,40 @@ class Axis:
     """First and last value; those of the points if None. The y axis follows its points."""
 
 
+def curve(
+    name: str,
+    x: Sequence[float | int | str],
+    y: Sequence[float | int],
+    *,
+    stepped: bool = False,
+    dashed: bool = False,
+    joined: bool = True,
+) -> dict[str, Any]:
+    """Return one line of a figure.
+
+    - ``name``: name in the legend.
+    - ``x``, ``y``: coordinates.
+    - ``stepped``: whether a value holds until the next point.
+    - ``dashed``: whether the line is dashed.
+    - ``joined``: whether the points are connected.
+    """
+    shape = {"shape": "hv"} if stepped else {}
+    dash = {"dash": "dash"} if dashed else {}
+    mode = "lines+markers" if len(x) <= MARKED_POINTS else "lines"
+    return {
+        "type": "scatter",
+        "mode": mode if joined else "markers",
+        "name": translated(name),
+        "x": list(x),
+        "y": list(y),
+        "line": {"width": 2, **shape, **dash},
+    }
+
+
 def curve_chart(
     x: Axis,
     y: Axis,
-    curves: Sequence[Curve],
+    curves: Sequence[dict[str, Any]],
     bounds: Sequence[LimitLine] = (),
     *,
     caption: str = "",
@@ -76,15 +88,13 @@ def curve_chart(
     bound has a row of its own.
 
     - ``x``, ``y``: the axes.
-    - ``curves``: the lines.
+    - ``curves``: the lines, from :func:`curve`.
     - ``bounds``: straight lines with their names.
     - ``caption``: description of the figure.
     - ``refused``: hatched ranges: ``first``, ``last``, ``end``, ``reason`` and ``soc``.
     """
     span = x.span or _span(curves)
-    traces = [_trace(curve) for curve in curves] + [
-        _refused(line, position == 0) for position, line in enumerate(refused)
-    ]
+    traces = (*curves, *(_refused(line, position == 0) for position, line in enumerate(refused)))
     across = [bound for bound in bounds if bound.axis == "x"]
     inside = [bound for bound in across if span is None or span[0] <= bound.value <= span[1]]
     upright = [bound for bound in bounds if bound.axis == "y"]
@@ -102,15 +112,15 @@ def curve_chart(
         "showlegend": len(traces) > 1,
         **(hatched if len(traces) > len(curves) else {}),
     }
-    return Chart(tuple(traces), layout, caption)
+    return Chart(traces, layout, caption)
 
 
 def _axis(axis: Axis) -> dict[str, Any]:
     return {"title": {"text": axis.title}, "type": "log" if axis.is_log else "-"}
 
 
-def _span(curves: Sequence[Curve]) -> Range | None:
-    places = [float(x) for curve in curves for x in curve.x if not isinstance(x, str)]
+def _span(curves: Sequence[dict[str, Any]]) -> Range | None:
+    places = [float(x) for line in curves for x in line["x"] if not isinstance(x, str)]
     return (min(places), max(places)) if places else None
 
 
@@ -121,22 +131,6 @@ def _drawn_range(span: Range | None, logarithmic: bool) -> dict[str, Any]:
     low, high = (log10(end) for end in span) if logarithmic else span
     room = (high - low) / 50
     return {"range": [low - room, high + room]}
-
-
-def _trace(curve: Curve) -> dict[str, Any]:
-    shape = {"shape": "hv"} if curve.stepped else {}
-    dash = {"dash": "dash"} if curve.dashed else {}
-    mode = "lines+markers" if len(curve.x) <= MARKED_POINTS else "lines"
-    if not curve.joined:
-        mode = "markers"
-    return {
-        "type": "scatter",
-        "mode": mode,
-        "name": translated(curve.name),
-        "x": list(curve.x),
-        "y": list(curve.y),
-        "line": {"width": 2, **shape, **dash},
-    }
 
 
 def _refused(span: Mapping[str, Any], in_legend: bool) -> dict[str, Any]:

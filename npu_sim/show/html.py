@@ -5,7 +5,7 @@ the drawing scripts are sent to pages in other languages with their translations
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -78,7 +78,12 @@ def _environment() -> Environment:
     )
     environment.globals["language"] = language
     environment.filters.update(
-        translated=translated, shown_number=_shown_number, script_data=_script_data
+        translated=translated,
+        shown_number=lambda number: (
+            f"{number:.6g}" if isinstance(number, float) else count_text(number)
+        ),
+        # Data for the content of a script element:
+        script_data=lambda content: Markup(_script_json(translated_data(content))),
     )
     return environment
 
@@ -99,15 +104,6 @@ def _scripts(document: Document) -> Iterator[str]:
         if language() != LANGUAGES[0]:
             yield f"pictures.setTexts({_script_json(picture_texts())});"
         yield f"pictures.drawAll({{ {', '.join(sorted(kinds))} }});"
-
-
-def _shown_number(number: float) -> str:
-    return f"{number:.6g}" if isinstance(number, float) else count_text(number)
-
-
-def _script_data(content: Mapping[str, Any]) -> Markup:
-    """Return data as JSON for the content of a script element."""
-    return Markup(_script_json(translated_data(content)))
 
 
 def _script_json(content: Any) -> str:

@@ -95,28 +95,6 @@ class Paragraph:
                 yield _line([(later if number else first, ""), (line, self.style)])
 
 
-@dataclass(frozen=True)
-class Facts:
-    """Short texts on shared lines; lines end between texts, or inside one that is too long."""
-
-    facts: tuple[str, ...]
-    style: str = ""
-    indent: int = 0
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines."""
-        width = options.max_width - self.indent
-        lines: list[str] = []
-        for fact in (visible(translated(fact)) for fact in self.facts):
-            longer = f"{lines[-1]}{BETWEEN}{fact}" if lines else fact
-            if lines and cell_len(longer) <= width:
-                lines[-1] = longer
-            else:
-                lines.append(fact)
-        for line in lines:
-            yield Paragraph(line, self.style, self.indent, len(GAP))
-
-
 Cell = str | int | float | bool | None
 
 
@@ -162,7 +140,7 @@ class Table:
             yield self.narrow
         elif any(column.name for column in columns):
             for row, style in zip(rows, styles, strict=True):
-                yield from _block(columns, row, style, self.indent)
+                yield from _block(columns, row, style, self.indent, options.max_width)
         else:
             yield from self._stacked(columns, rows, width)
 
@@ -346,9 +324,12 @@ def _aligned(
 
 
 def _block(
-    columns: Sequence[Column], row: Sequence[str], style: str, indent: int
+    columns: Sequence[Column], row: Sequence[str], style: str, indent: int, width: int
 ) -> Iterator[RenderableType]:
-    """Yield the lines of a block: the key cells, then the others."""
+    """Yield the lines of a block: the key cells, then the others on shared lines.
+
+    Lines end between cells, or inside one that is too long.
+    """
     cells = list(zip(columns, row, strict=True))
     head = GAP.join(cell for column, cell in cells if column.key and cell)
     facts = [
@@ -358,7 +339,15 @@ def _block(
     ]
     if head:
         yield Paragraph(head, f"bold {style}", indent, len(GAP))
-    yield Facts(tuple(facts), style, indent + len(GAP) if head else indent)
+        indent += len(GAP)
+    lines: list[str] = []
+    for fact in (visible(translated(fact)) for fact in facts):
+        longer = f"{lines[-1]}{BETWEEN}{fact}" if lines else fact
+        if lines and cell_len(longer) <= width - indent:
+            lines[-1] = longer
+        else:
+            lines.append(fact)
+    yield from (Paragraph(line, style, indent, len(GAP)) for line in lines)
 
 
 def _padded(cell: str, width: int, right: bool) -> str:

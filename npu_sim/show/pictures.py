@@ -179,8 +179,10 @@ def order_strip(strip: dict[str, Any]) -> Markup:
             count=count,
             size=size,
         )
-        parts.append(svg.bar(x, 20, width, "fixed"))
-        parts.append(svg.bar(x, 20, width, "timing", title, fill_opacity=opacity))
+        parts += [
+            svg.bar(x, 20, width, "fixed"),
+            svg.bar(x, 20, width, "timing", title, fill_opacity=opacity),
+        ]
     height = BAR_HEIGHT + 22.0
     if runs:
         parts += _magnified(strip["axis"], runs, height)
@@ -427,10 +429,10 @@ def lanes(data: Mapping[str, Any]) -> Markup:
     parts = []
     for at in _ticks(end):
         x = LEFT + at * scale
-        parts.append(element("line", x1=x, x2=x, y1=0, y2=height - AXIS + 4, class_="grid"))
-        parts.append(
-            svg.caption(f"{at:g} us", height - 5, x, "end" if x > WIDTH - 30 else "middle")
-        )
+        parts += [
+            element("line", x1=x, x2=x, y1=0, y2=height - AXIS + 4, class_="grid"),
+            svg.caption(f"{at:g} us", height - 5, x, "end" if x > WIDTH - 30 else "middle"),
+        ]
     for position, (label, colour, events) in enumerate(rows):
         y = position * ROW + 4
         parts.append(svg.caption(label, y + 13))

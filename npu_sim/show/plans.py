@@ -1,6 +1,6 @@
 """Reports of plans, runs and timelines."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -11,7 +11,6 @@ from npu_sim.operators.timelines import steps, tracks_of
 from npu_sim.plans.model import Plan
 from npu_sim.show.layout import (
     Block,
-    Cell,
     Document,
     Drawing,
     Paragraph,
@@ -56,6 +55,7 @@ from npu_sim.show.timelines import (
     lowest_text,
 )
 from npu_sim.studies.determinism import VariableRows
+from npu_sim.tiling import flattened
 from npu_sim.timelines.model import LaunchTime, Timeline
 
 
@@ -134,10 +134,12 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
 
 
 def _launch_blocks(plan: Plan) -> tuple[Block, ...]:
-    headings = ("launch", "kernel", "reads", "writes", "bytes read", "bytes written", "cores")
     return (
         Table(
-            (*headings, "evidence"),
+            (
+                *("launch", "kernel", "reads", "writes", "bytes read", "bytes written", "cores"),
+                "evidence",
+            ),
             [
                 (
                     str(number),
@@ -173,18 +175,6 @@ def _decision_blocks(plan: Plan) -> tuple[Block, ...]:
     return table, lines_table(change_lines(plan))
 
 
-def flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Cell]]:
-    """Yield nested fields as (dotted name, value)."""
-    for name, value in fields.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{name}.")
-        else:
-            yield (
-                prefix + name,
-                value if isinstance(value, str | int | float | bool) else str(value),
-            )
-
-
 SECTIONS: Mapping[str, Callable[[Plan], tuple[Block, ...]]] = MappingProxyType(
     {
         "Plan": _plan_blocks,
@@ -196,7 +186,10 @@ SECTIONS: Mapping[str, Callable[[Plan], tuple[Block, ...]]] = MappingProxyType(
         "Tiling": lambda plan: (
             Table(
                 ("field", "value"),
-                [*flat(plan.tiling)],
+                [
+                    (name, value if isinstance(value, str | int | float) else str(value))
+                    for name, value in flattened(plan.tiling)
+                ],
                 "every field, under the vendor's name",
                 folded=True,
             ),
@@ -206,21 +199,11 @@ SECTIONS: Mapping[str, Callable[[Plan], tuple[Block, ...]]] = MappingProxyType(
 """Sections of a plan by title, in order."""
 
 
-TIME_CAPTION = (
-    "Lower bounds from published rates. The length of a bar of several tiles is the busy time of "
-    "the pipe, without the gaps between tiles. "
-    "Plus and minus zoom, arrow keys move, Home shows everything."
-)
-TRACE_NOTE = "--trace trace.json writes all cores, not only the slowest, to a file."
 PERFETTO = (
     "Open it with ui.perfetto.dev in a browser ('Open trace file'), where it stays on your "
     "machine, or with MindStudio Insight or chrome://tracing."
 )
-STEPS_CAPTION = (
-    "The strip left of a tensor shows where the core's rows lie in the whole tensor. The frame is "
-    "what this core has of it, or everything; blue is copied in, orange is copied out, purple is "
-    "kept in on-chip memory from a tile before."
-)
+"""What to do with a trace."""
 
 
 def time_section(data: Mapping[str, Any], title: str = "Work over time") -> Section:
@@ -230,13 +213,28 @@ def time_section(data: Mapping[str, Any], title: str = "Work over time") -> Sect
     """
     return Section(
         title,
-        (Drawing("drawGantt", data, TIME_CAPTION), Paragraph(TRACE_NOTE), Paragraph(PERFETTO)),
+        (
+            Drawing(
+                "drawGantt",
+                data,
+                "Lower bounds from published rates. The length of a bar of several tiles is the "
+                "busy time of the pipe, without the gaps between tiles. "
+                "Plus and minus zoom, arrow keys move, Home shows everything.",
+            ),
+            Paragraph("--trace trace.json writes all cores, not only the slowest, to a file."),
+            Paragraph(PERFETTO),
+        ),
     )
 
 
 def steps_section(plan: Plan) -> Section:
     """Return one core tile by tile."""
-    return Section("One core, step by step", (Drawing("drawSteps", steps(plan), STEPS_CAPTION),))
+    legend = (
+        "The strip left of a tensor shows where the core's rows lie in the whole tensor. The frame "
+        "is what this core has of it, or everything; blue is copied in, orange is copied out, "
+        "purple is kept in on-chip memory from a tile before."
+    )
+    return Section("One core, step by step", (Drawing("drawSteps", steps(plan), legend),))
 
 
 def plan_report(plan: Plan, command: str = "") -> Document:

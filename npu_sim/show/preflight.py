@@ -496,7 +496,7 @@ def _sums_text(sums: Totals) -> str:
     """Return the sums of bounds, each of calls with bounds that cover the same work."""
     bound = bound_cell(sums.bound_us, next(iter(sums.bounds), ""))
     if len(sums.bounds) > 1:
-        parts = (
+        bound = joined(
             say(
                 "{calls}: {time}",
                 calls=calls_text(found.calls),
@@ -504,7 +504,6 @@ def _sums_text(sums: Totals) -> str:
             )
             for coverage, found in sums.bounds.items()
         )
-        bound = joined(parts)
     if not sums.unbounded:
         return bound
     return say("{time}, {count} calls have none", time=bound, count=sums.unbounded)
@@ -709,16 +708,20 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
 
 def _listed(title: str, entries: Iterable[Mapping[str, Any]]) -> Table:
     """Return a table of code with a reason and a place."""
-    rows = [
-        (
-            f"{entry['count']}x",
-            entry["what"],
-            entry["why"],
-            entry.get("name") or (f"{entry['file']}:{entry['line']}" if "file" in entry else ""),
-        )
-        for entry in entries
-    ]
-    return _counted(title, "why", rows)
+    return _counted(
+        title,
+        "why",
+        [
+            (
+                f"{entry['count']}x",
+                entry["what"],
+                entry["why"],
+                entry.get("name")
+                or (f"{entry['file']}:{entry['line']}" if "file" in entry else ""),
+            )
+            for entry in entries
+        ],
+    )
 
 
 def _counted(title: str, facts: str, rows: Sequence[Sequence[str]]) -> Table:
@@ -773,27 +776,26 @@ def preflight_report(matrix: Matrix, file: str = "", command: str = "") -> Docum
 
 
 def _targets_table(matrix: Matrix) -> Table:
-    rows = tuple(
-        (
-            label,
-            summary.lines,
-            summary.runs,
-            summary.overflows or "",
-            summary.refused,
-            summary.failed,
-            summary.malformed,
-            summary.unknown,
-            summary.not_fine,
-            short_bytes_text(summary.peak_bytes) if summary.peak else "",
-        )
-        for label, summary in matrix.summaries().items()
-    )
     return Table(
         (
             *("target", "calls", "run", "overflow", "refused", "no tiling", "malformed", "unknown"),
             *("not accepted", "peak workspace"),
         ),
-        rows,
+        tuple(
+            (
+                label,
+                summary.lines,
+                summary.runs,
+                summary.overflows or "",
+                summary.refused,
+                summary.failed,
+                summary.malformed,
+                summary.unknown,
+                summary.not_fine,
+                short_bytes_text(summary.peak_bytes) if summary.peak else "",
+            )
+            for label, summary in matrix.summaries().items()
+        ),
         "Targets",
     )
 

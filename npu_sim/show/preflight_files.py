@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
@@ -143,15 +142,15 @@ def write_sarif(path: Path, matrix: Matrix, file: str) -> None:
                 "artifactLocation": {"uri": quote(os.fsencode(file))},
                 "region": {"startLine": fault.rows[0].line},
             }
-            result: dict[str, Any] = {
-                "ruleId": fault.word.split()[0],
-                "level": name,
-                "message": {"text": finding_text(fault)},
-                "locations": [{"physicalLocation": place}],
-            }
-            if level == ACCEPTED:
-                result["suppressions"] = [{"kind": "external"}]
-            results.append(result)
+            results.append(
+                {
+                    "ruleId": fault.word.split()[0],
+                    "level": name,
+                    "message": {"text": finding_text(fault)},
+                    "locations": [{"physicalLocation": place}],
+                    **({"suppressions": [{"kind": "external"}]} if level == ACCEPTED else {}),
+                }
+            )
     driver = {
         "name": "npu_sim",
         "version": __version__,
@@ -187,13 +186,18 @@ def _markdown(text: str) -> str:
 
 def markdown(matrix: Matrix) -> str:
     """Return the matrix as a Markdown table for a step summary."""
-    rows = [["line", "calls", "call", *matrix.labels]]
-    for row in matrix.rows:
-        cells = (
-            cell_text(row.cells.get(label), matrix.policy.max_workspace) for label in matrix.labels
+    budget = matrix.policy.max_workspace
+    rows = (
+        (
+            str(row.line),
+            count_text(row),
+            row.title,
+            *(cell_text(row.cells.get(label), budget) for label in matrix.labels),
         )
-        rows.append([str(row.line), count_text(row), row.title, *cells])
-    head, *calls = (f"| {' | '.join(map(_markdown, row))} |" for row in rows)
+        for row in matrix.rows
+    )
+    headings = ("line", "calls", "call", *matrix.labels)
+    head, *calls = (f"| {' | '.join(map(_markdown, row))} |" for row in (headings, *rows))
     rule = f"| {' | '.join(['---:', '---:', *['---'] * (1 + len(matrix.labels))])} |"
     table = "\n".join((head, rule, *calls))
     listed = matrix.faults() + matrix.faults(INFORMATIONAL)

@@ -61,7 +61,7 @@ def headline(answer: MeasuredProfile) -> str:
 
 
 def measured_profile_view(
-    answer: MeasuredProfile, details: str = "", pattern: str = ""
+    answer: MeasuredProfile, details: str = "all", pattern: str = ""
 ) -> RenderableType:
     """Return a measured profile as a rich renderable, one row for equal launches.
 
@@ -95,21 +95,20 @@ def measured_profile_view(
     )
 
 
-def whole_profile_view(answer: MeasuredProfile) -> RenderableType:
-    """Return a measured profile with plans and counters of all kernels as a rich renderable."""
-    return measured_profile_view(answer, "all")
-
-
 def _groups_table(groups: Sequence[MeasuredGroup], whole_us: float) -> Table:
     """Return equal launches, a row each; ``whole_us`` is the measured time of the file."""
-    numbers = ("launches", "share", "measured", "bound", "gap")
-    columns = (
-        Column("kernel", wraps=True, key=True),
-        *(Column(name, right=True) for name in numbers),
-        Column("estimate", wraps=True),
-        Column("busiest pipe"),
+    return Table(
+        (
+            Column("kernel", wraps=True, key=True),
+            *(
+                Column(name, right=True)
+                for name in ("launches", "share", "measured", "bound", "gap")
+            ),
+            Column("estimate", wraps=True),
+            Column("busiest pipe"),
+        ),
+        [_group_cells(group, whole_us) for group in groups],
     )
-    return Table(columns, [_group_cells(group, whole_us) for group in groups])
 
 
 def _group_cells(group: MeasuredGroup, whole_us: float) -> tuple[str, ...]:
@@ -171,9 +170,11 @@ def _call_title(calls: CallGroup) -> str:
 
 def _call_table(calls: CallGroup) -> Table:
     """Return the launches of a call, a row each; unknown cells are empty."""
-    numbers = ("measured", "share", "bound", "cores")
     return Table(
-        (Column("launch", key=True), *(Column(name, right=True) for name in numbers)),
+        (
+            Column("launch", key=True),
+            *(Column(name, right=True) for name in ("measured", "share", "bound", "cores")),
+        ),
         [
             (
                 call["kernel"],
@@ -330,17 +331,16 @@ MEASURED, BOUND = 1, 2
 def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
     """Return Chrome trace events: one process per stream, with a measured and a bound lane."""
     bounds = {
-        launch.line: (group.bound_us, group.binding_pipe)
-        for group in answer.groups
-        if group.possible_calls
-        for launch in group.launches
-    }
-    bounds |= {
         launch.line: (bound, "")
         for calls in answer.calls
         for call in calls.calls
         for launch, bound in zip(call.launches, calls.bounds_us, strict=True)
-        if bound is not None and launch.line not in bounds
+        if bound is not None
+    } | {
+        launch.line: (group.bound_us, group.binding_pipe)
+        for group in answer.groups
+        if group.possible_calls
+        for launch in group.launches
     }
     names = dict.fromkeys(launch.stream for launch in answer.launches)
     streams = {stream: number for number, stream in enumerate(names, start=1)}
@@ -397,11 +397,6 @@ BAR = 16
 """Height of a bar in pixels."""
 
 
-TRACE_NOTE = "--trace trace.json writes the measured launches and their bounds to a file."
-ORIGIN = "Times were measured on a device; bounds and estimates are from published rates."
-"""Origin of the numbers, for the footer."""
-
-
 def measured_report(answer: MeasuredProfile, command: str = "") -> Document:
     """Return the report of a profile; ``command`` is the command that reproduces it."""
     bars = [
@@ -430,7 +425,8 @@ def measured_report(answer: MeasuredProfile, command: str = "") -> Document:
         *((_title(group), [lines_table(group_lines(group))]) for group in answer.groups),
     )
     sentence = headline(answer)
-    return Document(sentence, sentence, sections, command, origin=ORIGIN)
+    origin = "Times were measured on a device; bounds and estimates are from published rates."
+    return Document(sentence, sentence, sections, command, origin=origin)
 
 
 def _title(group: MeasuredGroup) -> str:
@@ -469,7 +465,7 @@ def _call_pictures(calls: CallGroup) -> tuple[Block, ...]:
     return (
         Picture(time_bars(bars), "Launches in launch order."),
         Drawing("drawGantt", data, "Measured above, the lower bounds of the same launches below."),
-        Paragraph(TRACE_NOTE),
+        Paragraph("--trace trace.json writes the measured launches and their bounds to a file."),
         Paragraph(PERFETTO),
     )
 
@@ -494,9 +490,10 @@ def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> Markup:
                 "{name}: {measured}, at least {bound}", name=name, measured=time, bound=least
             )
             bars.append((say("{name}: bound {time}", name=name, time=least), bound, "c3"))
-        parts.append(caption(text, y + 14))
-        for title, us, colour in bars:
-            parts.append(bar(0, y + 20, us * scale, colour, title, height=BAR))
+        parts += [
+            caption(text, y + 14),
+            *(bar(0, y + 20, us * scale, colour, title, height=BAR) for title, us, colour in bars),
+        ]
     return picture(len(rows) * ROW + 4, parts, "measured times and their lower bounds")
 
 
@@ -549,23 +546,22 @@ def _ceiling_note(ceiling: Ceiling) -> str:
 
 
 def _shapes(answer: CalibrationAnswer) -> Table:
-    rows = [
-        (
-            f"{shape.kernel} {shape.inputs[0] if shape.inputs else ''}",
-            str(shape.count),
-            say("{measured_us:.2f} us", shape),
-            say("{estimate_us:.2f} us", shape),
-            f"{shape.ratio:.3f}" + ("" if shape.used else Text(", not used")),
-        )
-        for shape in answer.shapes
-    ]
     return Table(
         (
             Column("vector pipe of", key=True),
             Column("launches", right=True),
             *(Column(name) for name in ("measured", "estimate", "ratio")),
         ),
-        rows,
+        [
+            (
+                f"{shape.kernel} {shape.inputs[0] if shape.inputs else ''}",
+                str(shape.count),
+                say("{measured_us:.2f} us", shape),
+                say("{estimate_us:.2f} us", shape),
+                f"{shape.ratio:.3f}" + ("" if shape.used else Text(", not used")),
+            )
+            for shape in answer.shapes
+        ],
     )
 
 

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from npu_sim.framework.describing import PLURALS
 from npu_sim.framework.execution import OrderMask
 from npu_sim.language import Text, joined, say, ulp_text
-from npu_sim.show.curves import Axis, Curve, LimitLine, curve_chart
+from npu_sim.show.curves import Axis, LimitLine, curve, curve_chart
 from npu_sim.show.layout import (
     Block,
     Chart,
@@ -408,7 +408,7 @@ def _running_errors(output: Mapping[str, Any]) -> Chart:
     reference, factor = float(worst["deterministic_result"]), worst["factor"]
     ulp = float(np.spacing(np.float32(abs(reference))))
     curves = [
-        Curve(
+        curve(
             worst[f"{end}_order"],
             list(range(1, len(steps) + 1)),
             rounding_errors(steps, ulp / factor),

@@ -13,7 +13,7 @@ from npu_sim.language import Text, calls_text, joined, say
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
 from npu_sim.show.comparisons import operator_title
-from npu_sim.show.curves import Axis, Curve, LimitLine, curve_chart
+from npu_sim.show.curves import Axis, LimitLine, curve, curve_chart
 from npu_sim.show.layout import Block, Chart, Document, Drawing, Table, table_report
 from npu_sim.sweeps.maps import (
     Area,
@@ -262,20 +262,20 @@ def cut_charts(curves: dict[str, Any]) -> Iterator[Chart]:
     ]
     for kind, title in STAIRCASE_TITLES.items():
         staircases = [
-            (curve, curve["staircases"][kind])
-            for curve in curves["series"]
-            if kind in curve["staircases"]
+            (series, series["staircases"][kind])
+            for series in curves["series"]
+            if kind in series["staircases"]
         ]
         if staircases:
             lines = [
-                Curve(f"{curve['product']}, {curve['soc']}", steps["x"], steps["y"], stepped=True)
-                for curve, steps in staircases
+                curve(f"{series['product']}, {series['soc']}", steps["x"], steps["y"], stepped=True)
+                for series, steps in staircases
             ]
             caption = _staircase_caption(
                 curves, with_others, binned=any(steps["binned"] for _, steps in staircases)
             )
             yield curve_chart(x, Axis(title), lines, limits, caption=caption, refused=refused)
-    if any(curve["memory"]["x"] for curve in curves["series"]):
+    if any(series["memory"]["x"] for series in curves["series"]):
         yield _memory_chart(curves, limits, with_others, x)
 
 
@@ -297,10 +297,10 @@ def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool
 def _memory_chart(
     curves: dict[str, Any], limits: list[LimitLine], with_others: str, x: Axis
 ) -> Chart:
-    series = [(curve, curve["memory"]) for curve in curves["series"] if curve["memory"]["x"]]
-    whole = series[0][1]["asked"] == curves["values"]
+    planned = [found for found in curves["series"] if found["memory"]["x"]]
+    whole = planned[0]["memory"]["asked"] == curves["values"]
     caption = _staircase_caption(
-        curves, with_others, binned=any(memory["binned"] for _, memory in series)
+        curves, with_others, binned=any(series["memory"]["binned"] for series in planned)
     )
     points = say(
         "a cut through the sweep with {with_others}; each point is one planned "
@@ -308,16 +308,16 @@ def _memory_chart(
         with_others=with_others,
     )
     lines = [
-        Curve(
-            f"{curve['product']}, {curve['soc']}",
-            memory["x"],
-            memory["used_bytes"],
+        curve(
+            f"{series['product']}, {series['soc']}",
+            series["memory"]["x"],
+            series["memory"]["used_bytes"],
             stepped=whole,
             joined=whole,
         )
-        for curve, memory in series
+        for series in planned
     ]
-    capacities = sorted({memory["capacity_bytes"] for _, memory in series})
+    capacities = sorted({series["memory"]["capacity_bytes"] for series in planned})
     bounds = [*limits, *(LimitLine(say("capacity"), capacity, "y") for capacity in capacities)]
     return curve_chart(
         x,

@@ -35,6 +35,7 @@ from npu_sim.verdicts.answers import (
     ResultDifference,
     Verification,
 )
+from npu_sim.verdicts.patterns import some_of
 
 SENTENCES = {
     "equal": "{output}: equal. The bits are those of a fixed order.",
@@ -197,13 +198,11 @@ def _places(answer: Verification) -> Iterator[str]:
         ((combination.socs, combination.releases), combination.deterministic)
         for combination in answer.possible
     )
-    most = MOST_SOCS if _product(answer) else None
+    is_short = bool(_product(answer))
     for (socs, releases), switches in modes.items():
-        more = 0 if most is None else max(0, len(socs) - most)
-        named = joined(socs[:most], ", ")
         yield Text(
             "{socs}; release {releases}; deterministic computation {mode}",
-            socs=Text("{named} and {more} more", named=named, more=more) if more else named,
+            socs=some_of(socs, MOST_SOCS if is_short else len(socs)),
             releases=joined(releases, ", "),
             mode=joined([Text("on" if switch else "off") for switch in switches], ", "),
         )
@@ -213,11 +212,17 @@ def verification_view(answer: Verification) -> RenderableType:
     """Return an answer as a rich renderable."""
     parts: list[RenderableType] = []
     for difference in answer.against.values():
-        rows = _differing_rows(difference, MOST_ROWS, indent=2)
-        parts += [lines_table(difference_lines(difference)), *after_gap(rows), ""]
+        parts += [
+            lines_table(difference_lines(difference)),
+            *after_gap(_differing_rows(difference, MOST_ROWS, indent=2)),
+            "",
+        ]
     for verdict in answer.outputs.values():
-        worst = _worst_elements(verdict, MOST_ROWS, indent=2)
-        parts += [output_verdict_view(verdict, _product(answer)), *after_gap(worst), ""]
+        parts += [
+            output_verdict_view(verdict, _product(answer)),
+            *after_gap(_worst_elements(verdict, MOST_ROWS, indent=2)),
+            "",
+        ]
     return stack(*parts, lines_table(place_lines(answer)))
 
 
@@ -243,19 +248,18 @@ def _differing_rows(
     difference: ResultDifference, most: int = WORST_ELEMENTS, indent: int = 0
 ) -> Table:
     """Return the rows of two results that differ most."""
-    rows = [
-        (
-            ", ".join(map(str, row["index"])),
-            str(row["elements"]),
-            f"{row['largest_difference']:.3g}",
-            Text(row["first"]),
-            Text(row["second"]),
-        )
-        for row in difference.rows[:most]
-    ]
     return Table(
         ("row", "elements", "largest difference", "first result", "second result"),
-        rows,
+        [
+            (
+                ", ".join(map(str, row["index"])),
+                str(row["elements"]),
+                f"{row['largest_difference']:.3g}",
+                Text(row["first"]),
+                Text(row["second"]),
+            )
+            for row in difference.rows[:most]
+        ],
         "Rows",
         indent=indent,
     )
@@ -435,8 +439,7 @@ def _notes(label: str, notes: Sequence[EntryNote], most: int) -> Iterator[tuple[
         more, named = len(entries) - most, joined(entries[:most], ", ")
         cut = Text("{entries} and {count} more", entries=named, count=more)
         text = "{reason} ({folder}): {entries}"
-        shown = cut if more > 0 else named
-        yield label, Text(text, reason=reason, folder=folder, entries=shown)
+        yield label, Text(text, reason=reason, folder=folder, entries=cut if more > 0 else named)
 
 
 def _outcome(call: CallInDump) -> str:

@@ -54,8 +54,11 @@ class Statement(NamedTuple):
 @cache
 def statements() -> tuple[Statement, ...]:
     """Return the sentences of all caveats that plans and runs can state."""
-    homes = {f"npu_sim.operators.{entry.name}": entry.title for entry in OPERATORS}
-    homes |= {"npu_sim.operators.shared": "", "npu_sim.framework": ""}
+    homes = {
+        **{f"npu_sim.operators.{entry.name}": entry.title for entry in OPERATORS},
+        "npu_sim.operators.shared": "",
+        "npu_sim.framework": "",
+    }
     return tuple(
         Statement(code, argument, _with_names(template), title)
         for package, title in homes.items()

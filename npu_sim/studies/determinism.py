@@ -93,12 +93,12 @@ def worst_element(
     together = parts.columns_together
     first = column // together * together
     last = min(first + together, values.shape[1])
-    steps: dict[str, tuple[Step, ...]] = {}
-    for name, (code, seed) in orders.items():
-        order = arrival_orders.arrival_of(
-            code, seed, int(parts.keys[part]), cores, values, first, last
-        )
-        steps[name] = parts.steps(part, column, order)
+    key = int(parts.keys[part])
+    arrivals = {
+        name: arrival_orders.arrival_of(code, seed, key, cores, values, first, last)
+        for name, (code, seed) in orders.items()
+    }
+    steps = {name: parts.steps(part, column, order) for name, order in arrivals.items()}
     low = min(steps, key=lambda name: steps[name][-1].sum_after)
     high = max(steps, key=lambda name: steps[name][-1].sum_after)
     index = parts.locate(part, column)

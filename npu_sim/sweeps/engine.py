@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -32,24 +32,19 @@ memory of results."""
 CONNECT_SECONDS = 30
 
 
-class EngineOptions(NamedTuple):
-    """Keywords of a sweep that select its engine; see :func:`npu_sim.sweep`."""
-
-    engine: str = "local"
-    scheduler: str | None = None
-    threads: int | None = None
-
-
 @contextmanager
 def open_engine(
-    options: EngineOptions, space: Space, columns: tuple[RecordColumn, ...]
+    space: Space,
+    columns: tuple[RecordColumn, ...],
+    engine: str,
+    scheduler: str | None,
+    threads: int | None,
 ) -> Iterator["LocalEngine | DaskEngine"]:
-    """Open the engine of a sweep.
+    """Open the engine of a sweep, which its keywords select; see :func:`npu_sim.sweep`.
 
     Raises UsageError for an unknown engine, one that is not installed, or an invalid number of
     threads.
     """
-    engine, scheduler, threads = options
     if threads is not None:
         require_integer("threads", threads, 1)
     if not isinstance(engine, str) or engine not in ENGINES:
@@ -107,20 +102,13 @@ class LocalEngine:
 
     def fill(self, out: np.ndarray, first: int) -> None:
         """Fill ``out`` with the records of the rows ``first, first + 1, ...``."""
+
+        def fill_part(start: int) -> None:
+            self._fill(out[start : start + TASK_ROWS], first + start, *self._arrays)
+
         with ThreadPoolExecutor(self._threads) as pool:
-            tasks = [
-                pool.submit(
-                    self._fill, out[start : start + TASK_ROWS], first + start, *self._arrays
-                )
-                for start in range(0, len(out), TASK_ROWS)
-            ]
-            try:
-                for task in tasks:
-                    task.result()
-            except BaseException:
-                for task in tasks:
-                    task.cancel()
-                raise
+            # After an exception or interruption, ``map`` cancels the tasks that wait.
+            deque(pool.map(fill_part, range(0, len(out), TASK_ROWS)), maxlen=0)
 
     def chunks(
         self, rows: int, first_chunk: int = 0, out: np.ndarray | None = None
@@ -137,20 +125,17 @@ class LocalEngine:
 def _arrays(space: Space) -> tuple[np.ndarray, ...]:
     """Return a space as the arrays that the compiled loop takes; index 0 is the device."""
     table: list[int] = []
-    offsets, starts, steps, logs = [-1], [0], [1], [False]
+    offsets = [-1]
     for values in space.axes:
         offsets.append(len(table) if values.table else -1)
         table.extend(values.table)
-        starts.append(values.start)
-        steps.append(values.step)
-        logs.append(values.log)
     return (
         np.array(space.counts, np.int64),
-        np.array(starts, np.int64),
-        np.array(steps, np.int64),
+        np.array([0, *(values.start for values in space.axes)], np.int64),
+        np.array([1, *(values.step for values in space.axes)], np.int64),
         np.array(offsets, np.int64),
         np.array(table or [0], np.int64),
-        np.array(logs, np.bool_),
+        np.array([False, *(values.log for values in space.axes)], np.bool_),
         np.array(space.keys, np.uint64),
         np.array([profile.device for profile in space.profiles], np.int64),
         np.array([rules_on(space.operator, profile) for profile in space.profiles], np.int64),

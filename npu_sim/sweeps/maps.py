@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -106,11 +106,12 @@ class Area:
 
     def planned(self, *positions: int) -> Plan | NpuSimError:
         """Return the plan at one position of every axis, or the error that refuses the call."""
-        values = dict(self.fixed)
-        for axis, position in zip(self.axes, positions, strict=True):
-            values[axis.name] = axis.at(position)
         operator = self.space.operator
-        call = plan_arguments(operator, values)
+        values = {
+            axis.name: axis.at(position)
+            for axis, position in zip(self.axes, positions, strict=True)
+        }
+        call = plan_arguments(operator, {**self.fixed, **values})
         deterministic, limits = call.pop("deterministic"), call.pop("limits")
         target = Target(self.profile, deterministic, limits=limits)
         try:
@@ -277,13 +278,8 @@ class Columns:
 
 
 def _joined(known: dict[int, PathKey]) -> list[Run]:
-    runs: list[Run] = []
-    for row, path in sorted(known.items()):
-        if runs and runs[-1][2] == path:
-            runs[-1] = (runs[-1][0], row, path)
-        else:
-            runs.append((row, row, path))
-    return runs
+    runs = ((path, [*rows]) for path, rows in groupby(sorted(known), key=known.__getitem__))
+    return [(rows[0], rows[-1], path) for path, rows in runs]
 
 
 def sweep_map(space: Space) -> dict[str, Any]:

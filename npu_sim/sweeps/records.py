@@ -59,10 +59,11 @@ class RecordColumn:
 
 def largest_values(space: Space) -> SimpleNamespace:
     """Return the largest value of every axis and device field, and the architectures."""
-    most = {values.name: values.largest for values in space.axes}
     devices = [profile.device for profile in space.profiles]
-    for name in Device._fields:
-        most[name] = max(getattr(device, name) for device in devices)
+    most = {
+        **{values.name: values.largest for values in space.axes},
+        **{name: max(getattr(device, name) for device in devices) for name in Device._fields},
+    }
     return SimpleNamespace(**most, npu_archs={device.npu_arch for device in devices})
 
 
@@ -93,9 +94,8 @@ def record_columns(space: Space, wanted: tuple[str, ...] | None = None) -> tuple
             continue
         dtype = np.dtype(np.float32) if bound is None else _narrowest(column.name, bound)
         source = f"record.{column.path}"
-        help_text = field.help
-        if column.path == "status":
-            help_text += "; -1 where a tensor has more bytes than an int64 counts"
+        uncounted = "; -1 where a tensor has more bytes than an int64 counts"
+        help_text = field.help + (uncounted if column.path == "status" else "")
         columns.append(RecordColumn(column.name, dtype, source, help_text, field.words))
     return tuple(columns) if wanted is None else _chosen(columns, wanted)
 
@@ -176,7 +176,6 @@ class Records(np.ndarray, Tabular):
         return {column.name: np.ascontiguousarray(self[column.name]) for column in self.columns}
 
 
-COUNTED_WHEN_RUNNING = ("overflows", "kernel", "tiling_key", "block_dim")
 SHOWN_VALUES = 12
 WIDEST_COUNT = 1 << 20
 """Ranges of up to this many values are counted in one pass."""
@@ -209,7 +208,7 @@ class SweepSummary:
             self._count("status", chunk["status"])
             accepted = chunk["status"] == 0
             running = slice(None) if accepted.all() else accepted
-        for name in COUNTED_WHEN_RUNNING:
+        for name in ("overflows", "kernel", "tiling_key", "block_dim"):
             if name in names:
                 self._count(name, chunk[name][running])
         name = workspace_column(names)
@@ -233,10 +232,9 @@ class SweepSummary:
 
     def state(self) -> dict[str, Any]:
         """Return the counts as plain data for :meth:`restore`."""
-        counts = {name: sorted(counter.items()) for name, counter in self.counts.items()}
         return {
             "rows": self.rows,
-            "counts": counts,
+            "counts": {name: sorted(counter.items()) for name, counter in self.counts.items()},
             "peak_bytes": self.peak_bytes,
             "peak_row": self.peak_row,
         }
@@ -257,11 +255,15 @@ class SweepSummary:
             }
             for name, counter in self.counts.items()
         }
-        data: dict[str, Any] = {"sweep": self.space.as_dict(), "rows": self.rows, "counts": counted}
-        data["rules_source"] = self.rules_source
-        data["left_out"] = [
-            {"product": product, "reason": reason} for product, reason in self.space.left_out
-        ]
+        data: dict[str, Any] = {
+            "sweep": self.space.as_dict(),
+            "rows": self.rows,
+            "counts": counted,
+            "rules_source": self.rules_source,
+            "left_out": [
+                {"product": product, "reason": reason} for product, reason in self.space.left_out
+            ],
+        }
         if self.peak_row >= 0:
             profile, values = self.space.call_at(self.peak_row)
             data["peak_workspace"] = {

@@ -7,8 +7,9 @@ import random
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ from npu_sim.framework.inference import plan_arguments
 from npu_sim.operators import plan
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, UsageError, shown, without_internal_frames
-from npu_sim.sweeps.engine import Engine, EngineOptions, open_engine, record_dtype
+from npu_sim.sweeps.engine import DaskEngine, Engine, LocalEngine, open_engine, record_dtype
 from npu_sim.sweeps.records import RecordColumn, Records, SweepSummary, record_columns
 from npu_sim.sweeps.space import Space, make_space, places_of
 from npu_sim.sweeps.store import Store
@@ -64,17 +65,16 @@ def called_facts(space: Space, row: int) -> dict[str, Any]:
         if error.argument not in space.operator.tensor_names:
             raise
         return {"status": UNCOUNTABLE}
-    facts: dict[str, Any] = {
+    of_kernel = {
+        "tiling_key": planned.tiling_key,
+        "workspace_bytes": planned.workspace.kernel_bytes,
+    }
+    return {
         "status": 0,
         "block_dim": planned.block_dim,
         "total_workspace_bytes": planned.workspace.total_bytes,
+        **({} if planned.tiling_key is None else of_kernel),
     }
-    if planned.tiling_key is not None:
-        facts |= {
-            "tiling_key": planned.tiling_key,
-            "workspace_bytes": planned.workspace.kernel_bytes,
-        }
-    return facts
 
 
 def compare_row(
@@ -158,7 +158,7 @@ def sweep(
     space, chosen = space_and_columns(operator, grid or {}, sample, seed, columns)
     out = _memory_for(space.rows, record_dtype(chosen))
     done = 0
-    with open_engine(EngineOptions(engine, scheduler, threads), space, chosen) as running:
+    with open_engine(space, chosen, engine, scheduler, threads) as running:
         for chunk in running.chunks(CHUNK_ROWS, out=out):
             done += len(chunk)
             if progress is not None:
@@ -251,12 +251,12 @@ def run_sweep(
     space, chosen = space_and_columns(operator, grid, sample, seed, columns)
     checked = sampled_rows(check, space.rows)
     run = _Run(space, chosen, chunk_rows, checked, progress, SweepSummary(space, chosen))
-    options = EngineOptions(engine, scheduler, threads)
+    opened = partial(open_engine, space, chosen, engine, scheduler, threads)
     if out is None:
-        run.compute(options)
+        run.compute(opened)
     else:
         with closing(Store(out, space, chosen, chunk_rows, overwrite)) as store:
-            run.compute(options, store, resume)
+            run.compute(opened, store, resume)
             store.finish()
     return run.summary, run.different
 
@@ -276,7 +276,10 @@ class _Run:
     """Differences found in these rows."""
 
     def compute(
-        self, options: EngineOptions, store: Store | None = None, resume: bool = False
+        self,
+        opened: Callable[[], AbstractContextManager[LocalEngine | DaskEngine]],
+        store: Store | None = None,
+        resume: bool = False,
     ) -> None:
         """Compute every chunk that an interrupted run has not stored."""
         chunks, saved = store.begin(resume) if store is not None else (0, {})
@@ -286,7 +289,7 @@ class _Run:
         self._report(done)
         if done == self.space.rows:
             return
-        with open_engine(options, self.space, self.columns) as engine:
+        with opened() as engine:
             started = time.perf_counter()
             for chunk in engine.chunks(self.chunk_rows, chunks):
                 self._take(chunk, done)

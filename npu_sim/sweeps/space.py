@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -114,12 +115,7 @@ class Space:
     @property
     def rows(self) -> int:
         """Number of rows."""
-        if self.sample is not None:
-            return self.sample
-        product = 1
-        for count in self.counts:
-            product *= count
-        return product
+        return prod(self.counts) if self.sample is None else self.sample
 
     @property
     def keys(self) -> tuple[int, ...]:
@@ -252,12 +248,11 @@ def make_space(
     ]
     for values in axes:
         if values.log and sample is None:
-            name = values.name
             raise UsageError(
-                name,
+                values.name,
                 "{name}: ':log' draws at random",
                 "add a number of samples, or list values such as 1..4096:*2",
-                name=name,
+                name=values.name,
             )
     return Space(declared, profiles, tuple(axes), sample, seed, tuple(left_out.items()))
 

@@ -74,11 +74,10 @@ class Store:
         self.progress_file = target.with_name(target.name + ".progress.json")
         self._lock = FileLock(target.with_name(target.name + ".lock"), blocking=False)
         self.writer = WRITERS[ending](self.partial, space, columns)
-        names = [f"{column.name}:{column.dtype}" for column in columns]
         self.identity = {
             "sweep": space.fingerprint,
             "format": ending or "columns",
-            "columns": names,
+            "columns": [f"{column.name}:{column.dtype}" for column in columns],
             "chunk_rows": chunk_rows,
         }
         self.total = space.rows
@@ -134,13 +133,12 @@ class Store:
             )
         different = [name for name, value in self.identity.items() if progress.get(name) != value]
         if different:
-            names = ", ".join(different)
             raise UsageError(
                 "resume",
                 Text(
                     "{target}: the interrupted sweep there is another one: its {different} differ",
                     self,
-                    different=names,
+                    different=", ".join(different),
                 ),
                 Text("repeat the sweep's own options, or {again}", again=again),
             )

@@ -16,6 +16,7 @@ import json
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,15 +43,33 @@ JOINING, WHOLE = "joining.parquet", "whole.parquet"
 """The file into which chunks are joined, and its name once it is complete."""
 
 
-class ColumnsWriter:
+@dataclass(eq=False)
+class _Writer:
+    """Base of the writers."""
+
+    partial: Path
+    """File or folder that is written."""
+    space: Space
+    columns: tuple[RecordColumn, ...]
+    """``space`` and ``columns``: the sweep."""
+
+    def __post_init__(self) -> None:
+        """Set ``least_bytes``, the least size, and what the writer keeps."""
+
+    def is_own(self, name: str) -> bool:
+        """Return False: without a folder no other file is created."""
+        return False
+
+    def close(self) -> None:
+        """Release open files; none stays open between chunks."""
+
+
+class ColumnsWriter(_Writer):
     """Appends chunks to one file per column, whose header has the final length from the start."""
 
-    def __init__(self, partial: Path, space: Space, columns: tuple[RecordColumn, ...]) -> None:
-        self.partial = partial
-        self.space = space
-        self.columns = columns
+    def __post_init__(self) -> None:
         self.rows = 0
-        self.least_bytes = space.rows * sum(column.dtype.itemsize for column in columns)
+        self.least_bytes = self.space.rows * sum(column.dtype.itemsize for column in self.columns)
         self._files: list[IO[bytes]] = []
 
     def is_own(self, name: str) -> bool:
@@ -98,12 +117,14 @@ class ColumnsWriter:
 
     def _header(self, column: RecordColumn) -> bytes:
         buffer = io.BytesIO()
-        header = {
-            "descr": np.lib.format.dtype_to_descr(column.dtype),
-            "fortran_order": False,
-            "shape": (self.space.rows,),
-        }
-        np.lib.format.write_array_header_1_0(buffer, header)
+        np.lib.format.write_array_header_1_0(
+            buffer,
+            {
+                "descr": np.lib.format.dtype_to_descr(column.dtype),
+                "fortran_order": False,
+                "shape": (self.space.rows,),
+            },
+        )
         return buffer.getvalue()
 
 
@@ -129,12 +150,15 @@ def written_names(folder: Path) -> frozenset[str]:
 
 def description(space: Space, columns: tuple[RecordColumn, ...]) -> dict[str, Any]:
     """Return the sweep and its columns as plain data."""
-    described = {
-        column.name: {"dtype": str(column.dtype), "help": column.help}
-        | ({"words": list(column.words)} if column.words else {})
-        for column in columns
+    return {
+        "schema": schema("columns"),
+        **space.as_dict(),
+        "columns": {
+            column.name: {"dtype": str(column.dtype), "help": column.help}
+            | ({"words": list(column.words)} if column.words else {})
+            for column in columns
+        },
     }
-    return {"schema": schema("columns"), **space.as_dict(), "columns": described}
 
 
 def open_columns(folder: str | Path) -> dict[str, np.ndarray]:
@@ -173,18 +197,13 @@ def _no_sweep(folder: Path, why: Any) -> UsageError:
     )
 
 
-class CsvWriter:
+class CsvWriter(_Writer):
     """Appends every chunk as CSV: one line per plan, codes written as names."""
 
-    def __init__(self, partial: Path, space: Space, columns: tuple[RecordColumn, ...]) -> None:
-        self.partial = partial
-        self.least_bytes = 2 * len(columns) * space.rows  # a digit and a comma per value
-        self.columns = columns
+    def __post_init__(self) -> None:
+        # A digit and a comma per value.
+        self.least_bytes = 2 * len(self.columns) * self.space.rows
         self._file: IO[bytes] | None = None
-
-    def is_own(self, name: str) -> bool:
-        """Return False: there is no folder."""
-        return False
 
     def start(self) -> None:
         """Write the header."""
@@ -247,13 +266,13 @@ def _as_codes(column: RecordColumn, values: np.ndarray) -> tuple[np.ndarray, lis
     return codes, [str(value).encode() for value in unique]
 
 
-class ParquetWriter:
+class ParquetWriter(_Writer):
     """Writes every chunk to its own file and joins them at the end, because Parquet cannot append.
 
     Every chunk becomes a row group; codes are stored as dictionaries of names.
     """
 
-    def __init__(self, partial: Path, space: Space, columns: tuple[RecordColumn, ...]) -> None:
+    def __post_init__(self) -> None:
         try:
             import pyarrow.parquet
         except ImportError:
@@ -263,15 +282,14 @@ class ParquetWriter:
                 "pip install 'npu_sim[parquet]'",
             ) from None
         self._pyarrow = pyarrow
-        self.partial = partial
-        self.columns = columns
         self.chunks = 0
         self.least_bytes = 0  # unknown: dictionaries and compression
         fields = [
-            pyarrow.field(column.name, self._type(column), nullable=False) for column in columns
+            pyarrow.field(column.name, self._type(column), nullable=False)
+            for column in self.columns
         ]
         self.schema = pyarrow.schema(
-            fields, metadata={"npu_sim.sweep": json.dumps(space.as_dict())}
+            fields, metadata={"npu_sim.sweep": json.dumps(self.space.as_dict())}
         )
 
     def is_own(self, name: str) -> bool:
@@ -319,9 +337,6 @@ class ParquetWriter:
                 table = self._pyarrow.parquet.read_table(self._file(chunk), schema=self.schema)
                 writer.write_table(table, row_group_size=max(len(table), 1))
         return joined
-
-    def close(self) -> None:
-        """Nothing stays open between chunks."""
 
     def _file(self, chunk: int) -> Path:
         return self.partial / f"{chunk:06}.parquet"

@@ -195,11 +195,11 @@ def operator_function(name: str) -> Callable[..., Any]:
 
 def _matches_schema(operator: Operator, arguments: Mapping[str, Any]) -> bool:
     """Return whether arguments have the types of the schema, which PyTorch requires."""
-    for argument in operator.inputs:
-        value = arguments.get(argument.name)
-        if not isinstance(value, torch.Tensor) and not (value is None and argument.optional):
-            return False
+    tensors = ((argument, arguments.get(argument.name)) for argument in operator.inputs)
     return all(
+        isinstance(value, torch.Tensor) or (value is None and argument.optional)
+        for argument, value in tensors
+    ) and all(
         _is_schema_value(attribute.kind, arguments[attribute.name])
         for attribute in operator.attributes
         if attribute.name in arguments
@@ -269,7 +269,7 @@ def operator_of(name: str, gradient: Gradient | None = None) -> Any:
         f"{declared.name}({types}) -> ({results})",
         kernel,
         shapes,
-        gradient or Gradient(_keep_nothing, _refusing(no_gradient)),
+        gradient or Gradient(lambda *_: None, _refusing(no_gradient)),
     )
 
 
@@ -287,10 +287,6 @@ def _schema_parameter(declared: Operator, parameter: inspect.Parameter) -> str:
 
 def _unpacked(outputs: tuple[Any, ...]) -> Any:
     return outputs[0] if len(outputs) == 1 else outputs
-
-
-def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    """Save nothing: the backward function raises."""
 
 
 def _refusing(message: str) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -198,16 +199,11 @@ def _offline_transformers() -> Iterator[Any]:
             "transformers is not installed; it builds the model",
             "pip install transformers",
         ) from None
-    name = "HF_HUB_OFFLINE"
-    variable, switch = os.environ.get(name), constants.HF_HUB_OFFLINE
-    os.environ[name], constants.HF_HUB_OFFLINE = "1", True
-    try:
+    with (
+        patch.dict(os.environ, HF_HUB_OFFLINE="1"),
+        patch.object(constants, "HF_HUB_OFFLINE", True),
+    ):
         yield transformers
-    finally:
-        constants.HF_HUB_OFFLINE = switch
-        os.environ.pop(name)
-        if variable is not None:
-            os.environ[name] = variable
 
 
 def _chooses_code(name: str) -> bool:

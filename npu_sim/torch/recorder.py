@@ -72,7 +72,7 @@ def spec_of(
     return str(TensorSpec(sizes, str(tensor.dtype), copied or tensor.is_contiguous()))
 
 
-Waiting = tuple[str, Inputs, "Span", Place]
+Waiting = tuple[str, Callable[[torch.Tensor], Inputs], "Span", Place]
 
 
 @dataclass(eq=False)
@@ -178,7 +178,9 @@ class Span:
     def on_gradient(self, operator: str, inputs: Inputs, parameter: Any) -> None:
         """Record a backward call whenever the gradient of the running function arrives."""
         self.operators.add(operator)
-        self.recorder.thread.waiting.append((operator, inputs, self, self._place(parameter)))
+        self.recorder.thread.waiting.append(
+            (operator, lambda _: inputs, self, self._place(parameter))
+        )
 
     def account(self, steps: Iterable[Step]) -> None:
         """Mark kernels that a recorded call accounts for, and their kernels of the backward."""
@@ -370,7 +372,7 @@ class Recorder:
             return
         for operator, inputs, span, place in thread.waiting:
             if result.requires_grad:
-                self.add_hook(result, operator, _always(inputs), span, place)
+                self.add_hook(result, operator, inputs, span, place)
         thread.waiting.clear()
 
     def kernel(
@@ -513,11 +515,6 @@ class Recorder:
         if module in self.repeats:
             thread.repeated.append((span.begin, torch.autograd._get_sequence_nr(), span.times))
         self._end(span)
-
-
-def _always(inputs: Inputs) -> Callable[[torch.Tensor], Inputs]:
-    """Return a function of a gradient that returns the same arguments for every gradient."""
-    return lambda _: inputs
 
 
 def _tensors(result: Any) -> list[torch.Tensor]:

@@ -208,32 +208,29 @@ class Recording:
         """Yield the calls in the form ``preflight`` reads; equal calls are merged, with a count."""
         for call, places in self.calls.items():
             first, *others = places
-            name = first.text
-            if others:
-                name = Text("{text} and {others_count} more", first, others_count=len(others))
-            line: dict[str, Any] = {"op": call.operator, "inputs": json.loads(call.inputs)}
-            line |= {"deterministic": True} if call.deterministic else {}
-            line |= {"name": name} if name else {}
-            yield line | {
+            several = Text("{text} and {others_count} more", first, others_count=len(others))
+            name = several if others else first.text
+            yield {
+                "op": call.operator,
+                "inputs": json.loads(call.inputs),
+                **({"deterministic": True} if call.deterministic else {}),
+                **({"name": name} if name else {}),
                 "count": places.total(),
                 "places": [{**place.as_dict(), "count": places[place]} for place in places],
             }
 
     def not_covered(self) -> dict[str, Any]:
         """Return the code that the calls do not cover, as plain data."""
-        not_recognised = [
-            {"what": what, "why": why, **place.as_dict(), "count": count}
-            for (what, why, place), count in self.not_recognised.items()
-        ]
-        not_modelled = dict(self.not_modelled.most_common())
-        rest: dict[str, Any] = {"not_recognised": not_recognised, "not_modelled": not_modelled}
-        if self.remarks:
-            rest["remarks"] = [
-                {"what": what, "why": why, **place.as_dict(), "count": count}
-                for (what, why, place), count in self.remarks.items()
-            ]
-        processes = {"processes": self.processes, "spawned": self.spawned}
-        return rest | {name: listed for name, listed in processes.items() if listed}
+        optional = {
+            "remarks": _counted(self.remarks),
+            "processes": self.processes,
+            "spawned": self.spawned,
+        }
+        return {
+            "not_recognised": _counted(self.not_recognised),
+            "not_modelled": dict(self.not_modelled.most_common()),
+            **{name: listed for name, listed in optional.items() if listed},
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain data, the form ``--json`` prints."""
@@ -244,6 +241,14 @@ class Recording:
         head = {"schema": schema("calls"), "recorded": self.not_covered()}
         lines = (json.dumps(line, ensure_ascii=False) + "\n" for line in (head, *self))
         write_text(Path(path), "".join(lines))
+
+
+def _counted(entries: Counter[tuple[str, str, Place]]) -> list[dict[str, Any]]:
+    """Return code with its reason, place and count as plain data."""
+    return [
+        {"what": what, "why": why, **place.as_dict(), "count": count}
+        for (what, why, place), count in entries.items()
+    ]
 
 
 TORCH_NPU = "torch_npu"
@@ -289,7 +294,10 @@ class _Module(ModuleType):
 def _replacement() -> _Module:
     """Return the replacement with its submodules."""
     of_cpu = {name: getattr(torch.cpu, name) for name in torch.cpu.__all__}
-    ignored = dict.fromkeys(NO_EFFECT, _returning(None)) | dict.fromkeys(ZERO, _returning(0))
+    ignored: dict[str, Any] = {
+        **dict.fromkeys(NO_EFFECT, lambda *_, **__: None),
+        **dict.fromkeys(ZERO, lambda *_, **__: 0),
+    }
     amp = _module("npu.amp", autocast=_autocast, GradScaler=partial(torch.amp.GradScaler, "cpu"))
     npu = _module("npu", **{**of_cpu, **ignored}, amp=amp)
     return _module(
@@ -318,10 +326,6 @@ def _functions() -> dict[str, Any]:
     return {
         name: value for name, value in differentiable_functions().items() if name.startswith("npu_")
     }
-
-
-def _returning(value: int | None) -> Callable[..., int | None]:
-    return lambda *_, **__: value
 
 
 def has_torch_npu() -> bool:
@@ -375,10 +379,6 @@ class _Device(metaclass=_TypeOfDevice):
         return on_cpu(DEVICE)(*arguments, **options)
 
 
-def _itself(self: Any, *_: Any, **__: Any) -> Any:
-    return self
-
-
 @contextmanager
 def torch_npu_importable() -> Iterator[None]:
     """Make ``import torch_npu`` work in the block, unless the real one is installed.
@@ -392,7 +392,7 @@ def torch_npu_importable() -> Iterator[None]:
         yield
         return
     module, import_module = _replacement(), builtins.__import__
-    moves: dict[str, Any] = dict.fromkeys(_absent_devices(), _itself)
+    moves: dict[str, Any] = dict.fromkeys(_absent_devices(), lambda self, *_, **__: self)
 
     def import_or_replace(name: str, *arguments: Any, **options: Any) -> ModuleType:
         if not name.startswith(TORCH_NPU):  # quickly: PyTorch imports within its functions

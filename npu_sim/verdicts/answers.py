@@ -394,17 +394,31 @@ class OutputVerdict(Printed):
         searched = self.counts["undecided"] - ruled - cut_short
         steps: list[str] = []
         if cut_short:
-            text = (
-                "{count} elements: the budget of the whole call was spent; raise {total_budget}, "
-                "name SoC, release and mode, or verify some columns of the tensors"
+            steps.append(
+                Text(
+                    "{count} elements: the budget of the whole call was spent; raise "
+                    "{total_budget}, name SoC, release and mode, or verify some columns of the "
+                    "tensors",
+                    count=cut_short,
+                    total_budget=Argument("total_budget"),
+                )
             )
-            steps.append(Text(text, count=cut_short, total_budget=Argument("total_budget")))
         if searched > 0:
-            text = "{count} elements: the search found neither an order nor a proof; raise {budget}"
-            steps.append(Text(text, count=searched, budget=Argument("budget")))
+            steps.append(
+                Text(
+                    "{count} elements: the search found neither an order nor a proof; raise "
+                    "{budget}",
+                    count=searched,
+                    budget=Argument("budget"),
+                )
+            )
         if ruled:
-            text = "{count} elements: part of the rule is not published, no search decides them"
-            steps.append(Text(text, count=ruled))
+            steps.append(
+                Text(
+                    "{count} elements: part of the rule is not published, no search decides them",
+                    count=ruled,
+                )
+            )
         if not self.possible and not self.explanations:
             steps.append(
                 Text(

@@ -26,14 +26,14 @@ from npu_sim.verdicts.answers import (
     OutputVerdict,
     equal_bits,
 )
-from npu_sim.verdicts.arrivals import Budget, rounded_to
-from npu_sim.verdicts.judging import judge, order_dependent
+from npu_sim.verdicts.judging import Budget, judge, order_dependent, rounded_to
 from npu_sim.verdicts.patterns import (
     LEAST_ELEMENTS,
     finite_median,
     ratio_of,
     representable,
     samples_of,
+    some_of,
 )
 
 MOST_EXPLANATIONS = 5
@@ -125,11 +125,12 @@ class _Question(NamedTuple):
         among: Mask,
     ) -> Codes:
         name, budget = self.verdict.output, self.budget.part(PART_OF_BUDGET, MOST_SUMS)
-        verdicts = [
-            judge(call, {name: array}, budget, among=among, initial=initial)[name]
-            for array in results
-        ]
-        codes: Codes = np.minimum.reduce([verdict.elements for verdict in verdicts])
+        codes: Codes = np.minimum.reduce(
+            [
+                judge(call, {name: array}, budget, among=among, initial=initial)[name].elements
+                for array in results
+            ]
+        )
         return codes
 
 
@@ -257,7 +258,7 @@ def _devices(question: _Question) -> Iterator[tuple[str, StudyCall]]:
     for template, calls in kinds:
         for key, (changed, names) in _by_key(calls).items():
             if key not in tried:
-                yield Text(template, names=_listed(names)), changed
+                yield Text(template, names=some_of(names, NAMED_SOCS)), changed
 
 
 def _on_product(call: StudyCall, product: str) -> dict[str, StudyCall]:
@@ -271,11 +272,6 @@ def _on_product(call: StudyCall, product: str) -> dict[str, StudyCall]:
         profile = profile.with_release(call.profile.release)
         found[profile.soc] = replace(call, operator=operator, profile=profile)
     return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    named, more = ", ".join(names[:NAMED_SOCS]), len(names) - NAMED_SOCS
-    return named if more <= 0 else Text("{named} and {more} more", named=named, more=more)
 
 
 def _by_key(calls: Mapping[str, StudyCall]) -> dict[Any, tuple[StudyCall, list[str]]]:
@@ -294,8 +290,7 @@ def _by_key(calls: Mapping[str, StudyCall]) -> dict[Any, tuple[StudyCall, list[s
 
 def _floating(call: StudyCall) -> dict[str, NDArray[Any]]:
     """Return the floating-point inputs."""
-    names = [name for name in call.operator.floating if name in call.tensors]
-    return {name: call.tensors[name] for name in names}
+    return {name: call.tensors[name] for name in call.operator.floating if name in call.tensors}
 
 
 def _formats(question: _Question) -> Iterator[tuple[str, StudyCall]]:

@@ -1,6 +1,6 @@
 """Common properties of the impossible elements of an output: places, bits, ratio, format ..."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ def _places(call: StudyCall, verdict: OutputVerdict, wrong: NDArray[np.bool_]) -
                 text,
                 count=hit.size,
                 total=counts.size,
-                places=_named(hit),
+                places=some_of(hit.tolist()),
                 elements=int(counts.sum()),
                 all=hit.size * table.shape[1 - axis],
             )
@@ -75,7 +75,7 @@ def _cores(call: StudyCall, verdict: OutputVerdict, table: NDArray[np.bool_]) ->
             "all in rows of {count} of {total} cores: {places}",
             count=cores.size,
             total=len(work),
-            places=_named(cores),
+            places=some_of(cores.tolist()),
         )
 
 
@@ -89,9 +89,9 @@ def _is_few(count: int, total: int) -> bool:
     return 0 < count <= max(1, int(total * MOST_OF_ALL)) and total > 1
 
 
-def _named(places: NDArray[Any]) -> str:
-    more = places.size - MOST_PLACES
-    named = joined([str(place) for place in places[:MOST_PLACES].tolist()], ", ")
+def some_of(names: Sequence[object], most: int = MOST_PLACES) -> str:
+    """Return at most ``most`` names, and the number of the others."""
+    named, more = joined(map(str, names[:most]), ", "), len(names) - most
     return named if more <= 0 else Text("{named} and {more} more", named=named, more=more)
 
 

@@ -1,7 +1,7 @@
 """``npu_sim.verify``: whether a product can have produced measured outputs of a call."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from npu_sim.framework.checks import require_integer
 from npu_sim.framework.inference import require_given
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Limits, require_bool, require_limits
-from npu_sim.language import Text
+from npu_sim.language import Text, grouped
 from npu_sim.operators.shared.study import StudyCall, study_call
 from npu_sim.plans.answers import Progress
 from npu_sim.registry import load_operator
@@ -27,9 +27,8 @@ from npu_sim.verdicts.answers import (
     ResultDifference,
     Verification,
 )
-from npu_sim.verdicts.arrivals import Budget, silent
 from npu_sim.verdicts.explanations import computation_key, explained
-from npu_sim.verdicts.judging import judge
+from npu_sim.verdicts.judging import Budget, judge, silent
 from npu_sim.verdicts.patterns import patterns
 
 BUDGET = 1 << 20
@@ -46,7 +45,7 @@ class _Group:
 
     call: StudyCall
     profiles: list[Profile]
-    verdicts: Mapping[str, OutputVerdict] | None = None
+    verdicts: Mapping[str, OutputVerdict] = field(default_factory=dict)
     searched: bool = False
     """Whether a timing that gives the measured bits was searched for, where one is needed."""
 
@@ -56,7 +55,6 @@ class _Group:
 
         An element that the bound of an unpublished rule allows is no evidence for its device.
         """
-        assert self.verdicts is not None
         allowed = sum(
             int(np.count_nonzero(verdict.allowed_by_a_rule & (verdict.elements == UNDECIDED)))
             for verdict in self.verdicts.values()
@@ -67,7 +65,6 @@ class _Group:
 
     def count(self, status: str) -> int:
         """Return the number of elements with a verdict."""
-        assert self.verdicts is not None
         return sum(verdict.counts[status] for verdict in self.verdicts.values())
 
 
@@ -156,16 +153,17 @@ def verify(
     groups = _groups(call, _profiles(product, soc, release), switches)
     with np.errstate(all="ignore"):  # measured values may be anything
         best = _judged(groups, measured, search_budget, report)
-        assert best.verdicts is not None
         verdicts = {
             name: replace(verdict, patterns=patterns(best.call, verdict))
             for name, verdict in best.verdicts.items()
         }
         for name in verdicts if explain else ():
-            alternatives = explained(
-                best.call, verdicts[name], measured[name], list(groups), search_budget, report
+            verdicts[name] = replace(
+                verdicts[name],
+                explanations=explained(
+                    best.call, verdicts[name], measured[name], list(groups), search_budget, report
+                ),
             )
-            verdicts[name] = replace(verdicts[name], explanations=alternatives)
         others = judge(best.call, seconds, search_budget.part(1, int(budget)), report)
     profile = best.profiles[0]
     return Verification(
@@ -279,10 +277,9 @@ def _combinations(groups: Iterable[_Group]) -> tuple[Combination, ...]:
     """Return what was tried: SoCs with the same releases, mode and answer are one combination."""
     releases: dict[Any, list[str]] = {}
     for group in groups:
-        socs_by_release: dict[tuple[str, str], list[str]] = {}
-        for profile in group.profiles:
-            place = profile.name, profile.release
-            socs_by_release.setdefault(place, []).append(profile.soc)
+        socs_by_release = grouped(
+            ((profile.name, profile.release), profile.soc) for profile in group.profiles
+        )
         rest = group.call.options["deterministic"], group.count("unreachable") == 0
         for (product, release), socs in socs_by_release.items():
             releases.setdefault((product, tuple(socs), *rest), []).append(release)

@@ -240,9 +240,10 @@ def test_a_full_disk_is_one_message_and_leaves_no_files(tmp_path, name):
 def test_a_killed_writer_leaves_hidden_files_that_the_next_one_removes(tmp_path):
     code = (
         "import sys, os, signal; from pathlib import Path\n"
-        "from npu_sim.files.writing import whole_file\n"
-        "with whole_file(Path(sys.argv[1])) as file:\n"
-        "    file.write(b'half'); file.flush(); os.kill(os.getpid(), signal.SIGKILL)"
+        "from npu_sim.files.writing import write_atomically\n"
+        "def write(file):\n"
+        "    file.write(b'half'); file.flush(); os.kill(os.getpid(), signal.SIGKILL)\n"
+        "write_atomically(Path(sys.argv[1]), write)"
     )
     subprocess.run(
         [sys.executable, "-c", code, tmp_path / "x"],

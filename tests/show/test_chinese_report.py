@@ -9,7 +9,7 @@ from npu_sim.language import LANGUAGES, Text, using_language
 from npu_sim.language.text import translated_data
 from npu_sim.operators import plan
 from npu_sim.operators.timelines import timeline
-from npu_sim.show.curves import Axis, Curve, curve_chart
+from npu_sim.show.curves import Axis, curve, curve_chart
 from npu_sim.show.html import DRAWING_SCRIPTS, TEXTS, asset, picture_texts, render
 from npu_sim.show.plans import plan_report
 from npu_sim.show.timelines import estimate_cell, evidence_of_estimates
@@ -68,7 +68,7 @@ def test_the_names_of_lines_are_translated():
     refused = {"first": 5, "last": 6, "end": 7, "reason": "", "soc": "Ascend910B1"}
     with using_language("zh"):
         figure = curve_chart(
-            Axis("row"), Axis("ulp"), [Curve("positive first", [1, 9], [1, 2])], refused=[refused]
+            Axis("row"), Axis("ulp"), [curve("positive first", [1, 9], [1, 2])], refused=[refused]
         )
     assert [trace["name"] for trace in figure.data] == ["正数在先", "拒绝"]
 

@@ -12,7 +12,7 @@ from npu_sim.framework.execution import OrderMask
 from npu_sim.operators.timelines import program_of, timeline, tracks
 from npu_sim.show import document_of
 from npu_sim.show.comparisons import range_bars
-from npu_sim.show.curves import Axis, Curve, LimitLine, curve_chart
+from npu_sim.show.curves import Axis, LimitLine, curve, curve_chart
 from npu_sim.show.html import render
 from npu_sim.show.layout import Document, Drawing, Picture, Section
 from npu_sim.show.pictures import order_strip, order_strip_data
@@ -82,10 +82,10 @@ def report_file(plan, work, tmp_path_factory):
         LimitLine("hardware", 4000000),
         LimitLine("capacity", 80, "y"),
     ]
-    curve = curve_chart(
+    chart = curve_chart(
         Axis("row"),
         Axis("bytes"),
-        [Curve("a", [1, 400], [5, 90], stepped=True)],
+        [curve("a", [1, 400], [5, 90], stepped=True)],
         bounds,
         caption="a curve",
     )
@@ -95,7 +95,7 @@ def report_file(plan, work, tmp_path_factory):
             Drawing("drawMap", AREA, "a map"),
             Drawing("drawTrees", {"certificates": [CERTIFICATE]}, "trees"),
             Picture(range_bars(rows, "col"), "bars"),
-            curve,
+            chart,
         ),
     )
     file = tmp_path_factory.mktemp("drawings") / "all.html"
@@ -461,7 +461,7 @@ def test_the_error_histogram_has_a_logarithmic_axis_and_every_count(tmp_path):
         {"up_to_ulp": None, "elements": 3},
     ]
     data = {"outputs": [{"variant": "float32", "output": "dx", "histogram": histogram}]}
-    write_report(tmp_path / "study.html", study_report("study", [], data, "npu-sim study"))
+    write_report(tmp_path / "study.html", lambda: study_report("study", [], data, "npu-sim study"))
     (figure,) = figures_of(tmp_path / "study.html")
     assert figure["layout"]["yaxis"]["type"] == "log"
     assert figure["data"][0]["text"] == ["2000000", "", "3"]
@@ -490,7 +490,7 @@ def test_orders_are_drawn_as_their_rounding_errors(tmp_path):
             }
         ]
     }
-    write_report(tmp_path / "study.html", study_report("study", [], data, "npu-sim study"))
+    write_report(tmp_path / "study.html", lambda: study_report("study", [], data, "npu-sim study"))
     (figure,) = figures_of(tmp_path / "study.html")
     assert [trace["y"] for trace in figure["data"]] == [[0.0, -64.0, -64.0], [0.0]]
 

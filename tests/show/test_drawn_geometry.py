@@ -112,7 +112,7 @@ def test_a_few_failing_elements_have_a_visible_bar_beside_millions(drawn, tmp_pa
         {"up_to_ulp": None, "elements": FEW},
     ]
     data = {"outputs": [{"variant": "float32", "output": "dx", "histogram": histogram}]}
-    write_report(tmp_path / "page.html", study_report("study", [], data, "npu-sim study"))
+    write_report(tmp_path / "page.html", lambda: study_report("study", [], data, "npu-sim study"))
     script = f"""{PLOT}
         const bars = [...plot.querySelectorAll(".bars .point path")].map((bar) =>
             bar.getBoundingClientRect());
@@ -140,7 +140,7 @@ def test_running_errors_are_drawn_in_ulp(drawn, tmp_path):
     }
     worst = {"index": [3], "deterministic_result": 2.0**-8, "factor": 1.0, "spread_ulp": 9, **ends}
     data = {"outputs": [{"output": "dx", "worst": worst}]}
-    write_report(tmp_path / "page.html", study_report("study", [], data, "npu-sim study"))
+    write_report(tmp_path / "page.html", lambda: study_report("study", [], data, "npu-sim study"))
     script = f"""{PLOT}
         return [plot.querySelector(".scatterlayer path.js-line").getAttribute("d"), axis.range,
             axis._length];

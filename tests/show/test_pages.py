@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from npu_sim.show.curves import Axis, Curve, LimitLine, curve_chart
+from npu_sim.show.curves import Axis, LimitLine, curve, curve_chart
 from npu_sim.show.html import render
 from npu_sim.show.layout import Table, table_report
 from npu_sim.show.plans import plan_report
@@ -17,12 +17,12 @@ CURVED_REPORT_BYTES = 1_500_000
 def curved():
     rows = tuple((dim, 100 * dim) for dim in range(1, 200))
     bounds = (LimitLine("documented", 128), LimitLine("Unified Buffer", 15000, "y"))
-    curve = Curve("bytes", [row[0] for row in rows], [row[1] for row in rows], stepped=True)
+    drawn = curve("bytes", [row[0] for row in rows], [row[1] for row in rows], stepped=True)
     figures = [
         curve_chart(
             Axis("dim"),
             Axis("bytes"),
-            [curve, Curve("model", [1, 199], [100, 19900], dashed=True)],
+            [drawn, curve("model", [1, 199], [100, 19900], dashed=True)],
             bounds,
         )
     ]
@@ -30,7 +30,7 @@ def curved():
         curve_chart(
             Axis("dim", is_log=True),
             Axis("bytes", is_log=True),
-            [curve],
+            [drawn],
             bounds,
             caption="</script><b>",
         )

@@ -124,13 +124,14 @@ def run_command(operator: str, arguments: Arguments, options: Options) -> None:
     reproducing = command_on(profile, core_order=options.core_order, seed=options.seed)
     shown_data = write_files(result, profile, options, reproducing, variable_rows or ())
     if options.json:
+        rows = [row for output in variable_rows or () for row in output.as_dicts()]
         data = {
             "outcome": "ran" if result.plan.overflow is None else result.plan.outcome,
             **result.as_dict(),
+            **({} if variable_rows is None else {"rows": rows}),
+            **shown_data,
         }
-        if variable_rows is not None:
-            data["rows"] = [row for output in variable_rows for row in output.as_dicts()]
-        print_json("run", {**data, **shown_data})
+        print_json("run", data)
     else:
         print_text(show.text.result_view(result))
         if options.rows and variable_rows is not None:
@@ -360,11 +361,9 @@ def _write_report(
 
     reproducing = command_on(chosen)
     if options.socs is not None:
-        device: dict[tuple[str, ...], object] = {
-            ("--product",): chosen.name,
-            ("--release",): chosen.release,
-        }
-        reproducing = reproducing_command(device)
+        reproducing = reproducing_command(
+            {("--product",): chosen.name, ("--release",): chosen.release}
+        )
     drawn = timed[: show.plans.MOST_DRAWN]
     events = timelines.tracks.EVENTS_OF_A_PIPE // len(drawn)
     works = [
@@ -373,7 +372,7 @@ def _write_report(
     ]
     write_report(
         options.report,
-        show.plans.timeline_report(
+        lambda: show.plans.timeline_report(
             [(row.name, timeline) for row, _, timeline in timed], works, reproducing
         ),
     )

@@ -216,13 +216,11 @@ Browser = Annotated[
     bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
 ]
 
-DEFAULT_PORT = 8642
-
 
 def explore_command(
     profiles: Profiles = None,
     host: Host = "127.0.0.1",
-    port: Port = DEFAULT_PORT,
+    port: Port = 8642,
     browser: Browser = True,
     i_know: Known = False,
 ) -> None:

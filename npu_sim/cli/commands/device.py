@@ -90,11 +90,10 @@ def profile_command(file: ProfileFile, options: Options) -> None:
 
     answer = options.answer(file)
     _require_kernel((launch.kernel for launch in answer.launches), options.kernel)
-    if options.report is not None:
-        write_report(
-            options.report,
-            show.profiles.measured_report(answer, reproducing_command(_device_of(answer))),
-        )
+    write_report(
+        options.report,
+        lambda: show.profiles.measured_report(answer, reproducing_command(_device_of(answer))),
+    )
     if options.trace is not None:
         files.writing.write_text(
             options.trace,
@@ -131,12 +130,14 @@ def _compare(file: Path, against: Path, options: Options) -> None:
 
     answer = questions.measured_profile.compare_profiles(file, against)
     _require_kernel((change.kernel for change in answer.kernels), options.kernel)
-    kernels = (
-        change
-        for change in answer.kernels
-        if show.profiles.is_chosen(change.kernel, options.kernel)
+    answer = replace(
+        answer,
+        kernels=tuple(
+            change
+            for change in answer.kernels
+            if show.profiles.is_chosen(change.kernel, options.kernel)
+        ),
     )
-    answer = replace(answer, kernels=tuple(kernels))
     print_answer(
         "profile_comparison", answer, as_json=options.json, csv="kernels" if options.csv else ""
     )

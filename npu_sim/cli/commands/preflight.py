@@ -152,16 +152,13 @@ def _print(matrix: "questions.preflight.Matrix", calls: Path, options: Options) 
 
 def _write_report(matrix: "questions.preflight.Matrix", name: str, options: Options) -> None:
     """Write the report of a preflight if a path is given; ``name`` is that of the calls."""
-    if options.report is None:
-        return
-
-    device: dict[tuple[str, ...], object] = {
-        ("--products", "--product", "--socs", "--soc"): cores.DEFAULT_PRODUCT,
-        ("--release",): releases.default_release(),
-    }
-    write_report(
-        options.report, show.preflight.preflight_report(matrix, name, reproducing_command(device))
+    reproducing = reproducing_command(
+        {
+            ("--products", "--product", "--socs", "--soc"): cores.DEFAULT_PRODUCT,
+            ("--release",): releases.default_release(),
+        }
     )
+    write_report(options.report, lambda: show.preflight.preflight_report(matrix, name, reproducing))
 
 
 @command(

@@ -77,11 +77,12 @@ def certificate_command(operator: str, arguments: dict[str, Any], options: Optio
     found, lines = len(certificates), list(show.studies.certificate_lines(certificates))
     headline = say("{operator}: {found} classes of elements", operator=operator, found=found)
     data = {"certificates": [certificate.as_dict() for certificate in certificates]}
-    if options.report is not None:
-        write_report(
-            options.report,
-            show.studies.study_report(headline, lines, data, command_on(call["product"], **order)),
-        )
+    write_report(
+        options.report,
+        lambda: show.studies.study_report(
+            headline, lines, data, command_on(call["product"], **order)
+        ),
+    )
     if options.json:
         print_json("study", {"operator": operator, **data})
     else:

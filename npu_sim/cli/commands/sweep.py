@@ -170,7 +170,7 @@ def _write_report(options: Options, summary: "sweeps.records.SweepSummary") -> d
     area, curves = (sweeps.maps.sweep_map(summary.space), show.sweeps.sweep_curves(summary.space))
     write_report(
         options.report,
-        show.sweeps.sweep_report(
+        lambda: show.sweeps.sweep_report(
             summary, area, curves, _reproducing_command(options.seed, options.grid)
         ),
     )

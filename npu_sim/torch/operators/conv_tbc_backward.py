@@ -60,8 +60,7 @@ def conv_tbc(
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
         input, weight, bias = input.to(dtype), weight.to(dtype), bias.to(dtype)
-    result: torch.Tensor = FORWARD_OPERATOR(input, weight, bias, pad, cube_math_type)
-    return result
+    return FORWARD_OPERATOR(input, weight, bias, pad, cube_math_type)
 
 
 def _conv_tbc(

@@ -72,14 +72,14 @@ def _backward(ctx: Any, grad_loss: torch.Tensor, _: Any) -> Gradients:
         # The gradient depends on the logits: without this, second derivatives would be zero.
         log_prob = _log_prob(logits).to(logits.dtype)
     reduction, ignore_index, label_smoothing = ctx.call
-    tensors = {
-        "grad_loss": grad_loss.contiguous(),
-        "log_prob": log_prob,
-        "target": target.contiguous(),
-        "weight": weight,
-    }
     logits_grad = GRADIENT_OPERATOR(
-        **tensors, reduction=reduction, ignore_index=ignore_index, label_smoothing=label_smoothing
+        grad_loss=grad_loss.contiguous(),
+        log_prob=log_prob,
+        target=target.contiguous(),
+        weight=weight,
+        reduction=reduction,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
     )
     return logits_grad, None, None, None, None, None
 
@@ -168,10 +168,9 @@ def npu_cross_entropy_loss(
         input that requires a gradient, which the product's gradient does not support.
     """
     if lse_square_scale_for_zloss != 0.0 or return_zloss:
-        name = "return_zloss" if return_zloss else "lse_square_scale_for_zloss"
         raise AclnnError(
             INVALID,
-            name,
+            "return_zloss" if return_zloss else "lse_square_scale_for_zloss",
             "the z-loss is not supported yet",
             "lse_square_scale_for_zloss = 0.0 and return_zloss = False",
         )
@@ -218,10 +217,11 @@ def _cross_entropy(
     call: dict[str, Any] = {
         "log_prob": spec_of(input, (rows, classes), copied=True),
         "target": spec_of(target, (rows,), copied=True),
+        **({} if weight is None else {"weight": spec_of(weight, copied=True)}),
+        "reduction": reduction,
+        "ignore_index": ignore_index,
+        **({"label_smoothing": label_smoothing} if label_smoothing else {}),
     }
-    call |= {"weight": spec_of(weight, copied=True)} if weight is not None else {}
-    call |= {"reduction": reduction, "ignore_index": ignore_index}
-    call |= {"label_smoothing": label_smoothing} if label_smoothing else {}
     shape = (rows,) if reduction == "none" else ()
     span.backward(
         result,
@@ -413,16 +413,19 @@ RULES: dict[tuple[str, ...], flow.Rule[Term]] = {
     ("add", "max", "logsumexp"): _unshifted,
     ("mul", "log_softmax", "logits"): _product,
     ("mul", "logits", "log_softmax"): _product,
+    **dict.fromkeys(OF_ROW, _of_row),
+    **{("sub", *kinds): _difference for kinds in DIFFERENCES},
+    **{
+        (kernel, kind): _picked
+        for kernel in ("gather", "index")
+        for kind in ("logits", "shifted", "log_softmax", "softmax")
+    },
+    **{
+        (kernel, "softmax", *others): _gradient
+        for kernel in ("index_put", "scatter_add", "scatter", "sub")
+        for others in ((), ("logits",))
+    },
 }
-RULES |= dict.fromkeys(OF_ROW, _of_row)
-RULES |= {("sub", *kinds): _difference for kinds in DIFFERENCES}
-RULES |= {
-    (kernel, kind): _picked
-    for kernel in ("gather", "index")
-    for kind in ("logits", "shifted", "log_softmax", "softmax")
-}
-for _kernel in ("index_put", "scatter_add", "scatter", "sub"):
-    RULES |= {(_kernel, "softmax"): _gradient, (_kernel, "softmax", "logits"): _gradient}
 FORMULA = flow.Formula(RULES)
 
 

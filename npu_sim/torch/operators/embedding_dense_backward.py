@@ -63,8 +63,7 @@ def embedding(
                     shape=weight.shape[0],
                 )
             )
-    result: torch.Tensor = FORWARD_OPERATOR(input, weight, padding, scale_grad_by_freq)
-    return result
+    return FORWARD_OPERATOR(input, weight, padding, scale_grad_by_freq)
 
 
 OPERATOR = "embedding_dense_backward"
@@ -97,9 +96,12 @@ def _lookup(
     if sparse:
         span.not_recognised("embedding", "its gradient is sparse")
         return
-    call: dict[str, Any] = {"indices": spec_of(indices), "num_weights": weight.shape[0]}
-    call |= {"padding_idx": padding_idx} if padding_idx >= 0 else {}
-    call |= {"scale_grad_by_freq": True} if scale_grad_by_freq else {}
+    call = {
+        "indices": spec_of(indices),
+        "num_weights": weight.shape[0],
+        **({"padding_idx": padding_idx} if padding_idx >= 0 else {}),
+        **({"scale_grad_by_freq": True} if scale_grad_by_freq else {}),
+    }
     if weight.requires_grad:
         span.backward(result, OPERATOR, lambda gradient: {"grad": spec_of(gradient), **call})
 

@@ -114,7 +114,10 @@ _numbers = count()
 
 @dataclass(eq=False)
 class Block:
-    """Rows that were gathered from one tensor."""
+    """Rows that were gathered from one tensor; also the fact of tensors that hold them.
+
+    Such a tensor has the rows, or values computed from them.
+    """
 
     tokens: int
     """Rows of the tensor."""
@@ -136,13 +139,6 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """Contents of a tensor: rows of a block, or values computed from them."""
-
-    block: Block
-
-
-@dataclass(frozen=True, eq=False)
 class Source:
     """Contents of a tensor from which the rows of a block were gathered."""
 
@@ -154,7 +150,7 @@ def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
     """Return the facts about a kernel's results that routing is derived from."""
     facts = [_fact(kernel, tensor) for tensor in kernel.tensors]
     choice = next((fact for fact in facts if isinstance(fact, Choice)), None)
-    blocks = [fact.block for fact in facts if isinstance(fact, Rows)]
+    blocks = [fact for fact in facts if isinstance(fact, Block)]
     first = min(blocks, key=lambda block: block.number) if blocks else None
     if kernel.name in CHOOSING and kernel.tensors[0].is_floating_point():
         return _chosen(kernel)
@@ -162,7 +158,7 @@ def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
         _gather_weights(kernel, choice)
         block = _gathered(kernel, choice, first)
         if block is not None:
-            return [(kernel.results[0], Rows(block))]
+            return [(kernel.results[0], block)]
     if first is None and choice is None:
         return []
     if first is not None:
@@ -177,15 +173,13 @@ def _fact(kernel: Kernel, tensor: torch.Tensor) -> Any:
     """Return the open block or choice that a tensor depends on."""
     fact = kernel.flow.fact(TOPIC, tensor)
     fact = fact.fact if isinstance(fact, Source) else fact
-    if isinstance(fact, Rows):
-        return None if fact.block.closed else fact
-    return fact
+    return None if isinstance(fact, Block) and fact.closed else fact
 
 
 def _derived(tensor: torch.Tensor, block: Block | None, choice: Choice | None) -> Any:
     """Return the fact of a tensor that was computed from rows of a block, or from a choice."""
     if tensor.is_floating_point() and block is not None:
-        return Rows(block)
+        return block
     if choice is None or not tensor.is_floating_point() or tensor.numel() <= choice.limit:
         return choice
     choice.moves = True
@@ -229,7 +223,7 @@ def _gathered(kernel: Kernel, choice: Choice | None, first: Block | None) -> Blo
         return None
     hidden = source.shape[-1]
     tokens, rows = source.numel() // hidden, result.numel() // hidden
-    if isinstance(_fact(kernel, source), Rows) and first is not None:
+    if isinstance(_fact(kernel, source), Block) and first is not None:
         if tokens >= first.gathered:
             first.returned += rows
         return first
@@ -275,7 +269,7 @@ def _are_rows(source: torch.Tensor, axes: Sequence[int]) -> bool:
 def _returned(kernel: Kernel, block: Block) -> bool:
     """Count rows that are added to, or written to, a tensor with the rows of the block."""
     target, rows = kernel.tensors[0], kernel.argument(RETURNING[kernel.name])
-    if not isinstance(rows, torch.Tensor) or not isinstance(_fact(kernel, rows), Rows):
+    if not isinstance(rows, torch.Tensor) or not isinstance(_fact(kernel, rows), Block):
         return False
     if target.numel() != block.tokens * block.hidden or target.shape[-1] != block.hidden:
         return False
@@ -289,12 +283,12 @@ def _returned(kernel: Kernel, block: Block) -> bool:
 def _weighted(kernel: Kernel, facts: list[Any], block: Block) -> None:
     """Keep the dtype of scores that multiply rows."""
     for tensor, fact in zip(kernel.tensors, facts, strict=True):
-        if isinstance(fact, Rows) or not tensor.is_floating_point():
+        if isinstance(fact, Block) or not tensor.is_floating_point():
             continue
         rows = next(
             tensor
             for tensor, known in zip(kernel.tensors, facts, strict=True)
-            if isinstance(known, Rows)
+            if isinstance(known, Block)
         )
         one_for_each_row = tensor.numel() * rows.shape[-1] == rows.numel()
         if one_for_each_row and (kernel.name == "bmm" or tensor.shape[-1:] == (1,)):
@@ -419,14 +413,18 @@ def _record(span: Span, output: torch.Tensor, block: Block, topk: int) -> None:
     permute: dict[str, Any] = {
         "tokens": spec(tokens, hidden),
         "indices": spec(tokens, topk, dtype="int64"),
+        **({"num_out_tokens": rows} if rows < entries else {}),
     }
-    permute |= {"num_out_tokens": rows} if rows < entries else {}
     span.forward("moe_token_permute", permute)
     permuted, sorted_indices = spec(rows, hidden), spec(entries, dtype="int32")
     if block.returned == rows:
-        unpermute = {"permuted_tokens": permuted, "sorted_indices": sorted_indices}
-        if block.probs or topk > 1:  # without probs, the operator takes one row for each token
-            unpermute |= {"probs": spec(tokens, topk, dtype=block.probs or dtype)}
+        probs = {"probs": spec(tokens, topk, dtype=block.probs or dtype)}
+        # Without probs, the operator takes one row for each token.
+        unpermute = {
+            "permuted_tokens": permuted,
+            "sorted_indices": sorted_indices,
+            **(probs if block.probs or topk > 1 else {}),
+        }
         span.forward("moe_token_unpermute", unpermute)
         span.backward(
             output,

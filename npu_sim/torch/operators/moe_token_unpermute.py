@@ -51,10 +51,7 @@ def moe_token_unpermute(
     """
     weights = None if probs is None else probs.contiguous()
     indices = sorted_indices.to(torch.int32).contiguous()
-    tokens: torch.Tensor = FORWARD_OPERATOR(
-        permuted_tokens.contiguous(), indices, weights, padded_mode
-    )
-    return tokens
+    return FORWARD_OPERATOR(permuted_tokens.contiguous(), indices, weights, padded_mode)
 
 
 def npu_moe_token_unpermute(

@@ -64,8 +64,7 @@ def npu_rotary_mul(
             ", ".join(MODES),
         )
     cos, sin = (tensor.to(input.dtype).contiguous() for tensor in (r1, r2))
-    result: torch.Tensor = FORWARD_OPERATOR(input.contiguous(), cos, sin, MODES[rotary_mode])
-    return result
+    return FORWARD_OPERATOR(input.contiguous(), cos, sin, MODES[rotary_mode])
 
 
 FORWARD, OPERATOR = "rotary_position_embedding", "rotary_position_embedding_grad"
