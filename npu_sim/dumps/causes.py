@@ -9,7 +9,13 @@ import numpy as np
 from pydantic import Field
 
 from npu_sim.dumps.calls import DumpedCall
-from npu_sim.dumps.differences import Comparison, Difference, DumpComparison, differing_elements
+from npu_sim.dumps.differences import (
+    Comparison,
+    Difference,
+    DumpComparison,
+    differing_elements,
+    telling_digits,
+)
 from npu_sim.dumps.folder import StoredTensor
 from npu_sim.language import Text, joined
 from npu_sim.plans.answers import Frozen, FrozenDict, ReadOnlyDict, TextField
@@ -353,13 +359,14 @@ def _beyond(name: str, first: Any, second: Any, spread: float) -> str | None:
             and not abs(value - other) <= bound
             and (value == value or other == other)
         ):
+            digits = telling_digits(value, other)
             return Text(
                 "{statistic} of {output} is {one} against {other}; two orders are at most {bound} "
                 "apart",
                 statistic=statistic,
                 output=name,
-                one=f"{value:.6g}",
-                other=f"{other:.6g}",
+                one=f"{value:.{digits}g}",
+                other=f"{other:.{digits}g}",
                 bound=f"{bound:.3g}",
             )
     return ""

@@ -271,8 +271,8 @@ def _statistics(first: StoredTensor, second: StoredTensor) -> str:
             Text(
                 "{statistic} {first} against {second}",
                 statistic=name,
-                first=f"{value:.6g}",
-                second=f"{other:.6g}",
+                first=f"{value:.{telling_digits(value, other)}g}",
+                second=f"{other:.{telling_digits(value, other)}g}",
             )
             for name in numbers[0]
             if name in numbers[1]
@@ -281,6 +281,11 @@ def _statistics(first: StoredTensor, second: StoredTensor) -> str:
         ],
         ", ",
     )
+
+
+def telling_digits(value: float, other: float) -> int:
+    """Return the digits that tell two different numbers apart: 6, or more where they are needed."""
+    return next((n for n in range(6, 17) if f"{value:.{n}g}" != f"{other:.{n}g}"), 17)
 
 
 def matched(

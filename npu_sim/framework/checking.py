@@ -25,7 +25,7 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.status import AclnnError
+from npu_sim.status import AclnnError, UsageError
 from npu_sim.tiling.common import FP32_VALUE, STATUS, SUCCESS, Column, Field, nothing, table
 
 CACHED_CALLS = 256
@@ -74,14 +74,34 @@ def check_uncached(operator: Operator, arguments: Arguments, target: Target) -> 
     device, rules = target.profile.device, rules_on(operator, target.profile)
     specs = arguments.given(operator.tensor_names)
     call = Inspection(operator, arguments, target, specs, device, rules)
-    for listed in operator.checks:
-        listed(call)
-        if call.empty:
-            break
+    try:
+        for listed in operator.checks:
+            listed(call)
+            if call.empty:
+                break
+    except AclnnError:
+        for name, spec in specs.items():
+            if max(spec.shape, default=0) > INT64_MAX:  # the product cannot be called with it
+                raise uncountable(name, spec) from None
+        raise
     case = call.case()
     if not case.empty and case.tiling.status != SUCCESS:
         raise AclnnError(operator.planner_failure, *_failure_message(operator, case))
     return case
+
+
+def uncountable(name: str, spec: TensorSpec) -> UsageError:
+    """Return the error for a tensor that int64 does not count."""
+    return UsageError(
+        name,
+        "{name} {spec} has {elements} elements in {nbytes} bytes",
+        "at most {most}, as shapes of the product are int64",
+        name=name,
+        spec=spec,
+        elements=spec.numel,
+        nbytes=spec.nbytes,
+        most=INT64_MAX,
+    )
 
 
 def _failure_message(operator: Operator, case: Case) -> tuple[str, str, str]:

@@ -284,7 +284,9 @@ class Holds(Check):
             self.status,
             blamed,
             Text(
-                "{values}: {title} needs {condition}",
+                "{values}: {title} needs {condition}"
+                if limits
+                else "{values}: {title} refuses this",
                 call.operator,
                 values=values,
                 condition=self.condition,

@@ -19,7 +19,7 @@ from npu_sim.framework.axes import (
     Values,
 )
 from npu_sim.framework.case import Case, require_cores
-from npu_sim.framework.checking import check_uncached, checked_call
+from npu_sim.framework.checking import check_uncached, checked_call, uncountable
 from npu_sim.framework.describing import DESCRIBE, DESCRIBE_EMPTY, Description, nearest_change
 from npu_sim.framework.inference import arguments_of, call_with, read_call
 from npu_sim.framework.operator import Operator
@@ -253,16 +253,7 @@ def _beyond_memory(case: Case, workspace_bytes: int) -> tuple[Caveat, ...]:
         return ()
     for name, spec in case.specs.items():
         if spec.nbytes > INT64_MAX:
-            raise UsageError(
-                name,
-                "{name} {spec} has {elements} elements in {nbytes} bytes",
-                "at most {most}, as shapes of the product are int64",
-                name=name,
-                spec=spec,
-                elements=spec.numel,
-                nbytes=spec.nbytes,
-                most=INT64_MAX,
-            )
+            raise uncountable(name, spec)
     if memory is None:
         return ()
     return (

@@ -164,11 +164,8 @@ def parse(line: str | bytes) -> dict[str, Any]:
     return values
 
 
-def call_of(values: Mapping[str, Any]) -> Call:
-    """Return the call of a line's object.
-
-    Raises MalformedLineError for an unknown key or an illegal value.
-    """
+def require_keys(values: Mapping[str, Any]) -> None:
+    """Check that every key is one of a call; raise MalformedLineError for the first that is not."""
     for name in values:
         if name not in KEYS:
             raise MalformedLineError(
@@ -179,6 +176,14 @@ def call_of(values: Mapping[str, Any]) -> Call:
                     keys=", ".join(KEYS),
                 )
             )
+
+
+def call_of(values: Mapping[str, Any]) -> Call:
+    """Return the call of a line's object.
+
+    Raises MalformedLineError for an unknown key or an illegal value.
+    """
+    require_keys(values)
     if not isinstance(values.get("op"), str):
         raise MalformedLineError("op is missing: the name of an operator or of a kernel")
     if not isinstance(values.get("inputs"), dict):

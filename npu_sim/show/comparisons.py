@@ -62,6 +62,7 @@ COMPARED_COLUMNS = (
 
 def comparison_view(comparison: Comparison) -> RenderableType:
     """Return a comparison as a rich renderable."""
+    comparison = _with_merged_socs(comparison)
     several = any(row.releases != (default_release(),) for row in comparison.rows)
     columns = [column for column in COMPARED_COLUMNS if several or column.name != "release"]
     cells = [
@@ -81,6 +82,23 @@ def comparison_view(comparison: Comparison) -> RenderableType:
         *(part for parts in tables for part in parts),
         *(["", *nearby] if nearby else []),
     )
+
+
+def _with_merged_socs(comparison: Comparison) -> Comparison:
+    """Return the comparison with one row for SoCs whose answers differ in the name alone."""
+    alike = grouped((_answer(row), row) for row in comparison.rows)
+    rows = (
+        replace(rows[0], socs=tuple(soc for row in rows for soc in row.socs))
+        for rows in alike.values()
+    )
+    return replace(comparison, rows=tuple(rows))
+
+
+def _answer(row: Compared) -> str:
+    """Return what a row answers, without the name of its SoC and the estimates at its clock."""
+    messages = [caveat.message for caveat in row.plan.caveats] if row.plan else []
+    answer = {**row.as_dict(), "socs": (), "estimates": (), "messages": messages}
+    return str(answer).replace(row.profile.soc, "")
 
 
 CAVEATS = "Caveats"

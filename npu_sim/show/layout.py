@@ -198,7 +198,7 @@ class Table:
         for row in rows:
             cells = zip(columns[1:], row[1:], strict=True)
             texts = [(cell, column.style) for column, cell in cells if cell]
-            if not beside or not texts:
+            if row[0] and not (beside and texts):
                 yield Paragraph(row[0], columns[0].style, self.indent)
             lines = [
                 (line, style)

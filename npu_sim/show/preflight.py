@@ -464,6 +464,9 @@ NOTE = (
     "lower bound: from published rates, nothing is measured; estimate V: busy time of the vector "
     "pipe, not of the launch; both cover the calls above, not the rest of the model"
 )
+SHARES = (
+    "share: of the bounds with the same mark; those of different marks add up to more than 100 %"
+)
 
 
 def totals_table(matrix: Matrix) -> Table:
@@ -614,10 +617,9 @@ def time_notes(matrix: Matrix) -> list[str]:
     """Return the meaning of the times, and why bounds that cover less are apart."""
     if not matrix.timed:
         return []
-    return [
-        NOTE,
-        *coverage_lines(coverage for sums in matrix.totals().values() for coverage in sums.bounds),
-    ]
+    totals = matrix.totals().values()
+    marked = coverage_lines(coverage for sums in totals for coverage in sums.bounds)
+    return [NOTE, *marked, *([SHARES] if marked else [])]
 
 
 def headline(matrix: Matrix) -> str:

@@ -4,6 +4,7 @@ The rows are a table of text and report, and CSV.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -12,7 +13,7 @@ from rich.console import RenderableType
 
 from npu_sim.framework.describing import PLURALS
 from npu_sim.framework.execution import OrderMask
-from npu_sim.language import Text, joined, say, ulp_text
+from npu_sim.language import Text, grouped, joined, say, ulp_text
 from npu_sim.show.curves import Axis, LimitLine, curve, curve_chart
 from npu_sim.show.layout import (
     Block,
@@ -111,9 +112,19 @@ def _output_lines(output: OutputStudy) -> Iterator[Line]:
         yield ("", value, shown + more + scaled)
 
 
+def _merged(study: PrecisionStudy) -> PrecisionStudy:
+    """Return the study with equal outputs once, under the names of all their variants."""
+    alike = grouped((str(output.as_dict() | {"variant": ""}), output) for output in study.outputs)
+    outputs = (
+        replace(same[0], variant=joined(output.variant for output in same))
+        for same in alike.values()
+    )
+    return replace(study, outputs=tuple(outputs))
+
+
 def precision_lines(study: PrecisionStudy) -> Iterator[Line]:
-    """Yield a precision study as lines."""
-    for output in study.outputs:
+    """Yield a precision study as lines, equal outputs once."""
+    for output in _merged(study).outputs:
         value = say(
             "{output} {dtype}: max {most}, mean {mean}",
             output,
@@ -337,10 +348,11 @@ MOST_TERMS = 10_000
 def study_document(study: Study) -> Document:
     """Return the report of a study."""
     outputs = study.outputs if isinstance(study, DeterminismStudy) else ()
+    shown = _merged(study) if isinstance(study, PrecisionStudy) else study
     return study_report(
         study_headline(study),
         study_lines(study),
-        study.as_dict(),
+        shown.as_dict(),
         rows=[output.rows for output in outputs],
     )
 

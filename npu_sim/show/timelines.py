@@ -330,7 +330,11 @@ def assumption_lines(
     if not assumptions:
         return []
     return [
-        ("assumed", joined(assumptions, ", "), "depends on data, which a plan does not have"),
+        (
+            "assumed",
+            joined(assumptions, ", "),
+            "values are not read, also not from a file: the bound holds for any",
+        ),
         *(
             (
                 "otherwise",

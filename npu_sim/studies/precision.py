@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npu_sim.framework.inference import require_given
 from npu_sim.framework.operator import CAUSES, FORMULA, VARIANTS
 from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, ulp_distance, ulp_error
 from npu_sim.language import Text
@@ -349,6 +350,7 @@ def study_precision(
     """
     base = study_call(operator, call)
     base.operator.hook(FORMULA)  # raises a UsageError without a formula
+    require_given(base.operator, base.tensors)
     outputs: list[OutputPrecision] = []
     refused: dict[str, str] = {}
     all_variants = list(variants(base))

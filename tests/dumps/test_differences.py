@@ -451,3 +451,11 @@ def test_statistics_are_listed_in_the_order_of_the_dump():
     )
     text = compare_tensors(first, second).text
     assert [part.split()[0] for part in text.split(", ")] == ["Max", "Min", "Mean", "Norm"]
+
+
+def test_statistics_that_differ_behind_six_digits_look_different():
+    first, second = (
+        StoredTensor("float32", (2,), {"Max": 1.0, "Norm": norm})
+        for norm in (123456.125, 123456.1875)
+    )
+    assert compare_tensors(first, second).text == "Norm 123456.1 against 123456.2"

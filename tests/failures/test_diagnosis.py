@@ -146,6 +146,10 @@ def test_the_command_prints_json_and_ends_with_the_code_of_the_plan(capsys, monk
     assert "4096" in refused.out
     for wrong in ("[", "{}", '{"inputs": {"product": "a2"}}'):
         assert npu_sim(capsys, monkeypatch, "diagnose", file, "--call", wrong).code == 64
+    misspelt = call.replace('{"inputs"', '{"release_": "8.3", "inputs"')
+    unknown = npu_sim(capsys, monkeypatch, "diagnose", file, "--call", misspelt)
+    assert unknown.code == 64
+    assert "'release_' is not a key of a call; did you mean release?" in unknown.err
     assert npu_sim(capsys, monkeypatch, "diagnose", tmp_path / "none").code == 64
 
 

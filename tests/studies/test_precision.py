@@ -3,6 +3,7 @@ import pytest
 
 import npu_sim
 from npu_sim.operators.shared.study import formula_results, study_call
+from npu_sim.show.studies import precision_lines, study_document
 from npu_sim.studies.determinism import terms_of
 from npu_sim.studies.precision import HISTOGRAM_EDGES, study_precision
 from tests.studies import calls
@@ -83,3 +84,19 @@ def test_inf_and_nan_are_studied_without_a_warning_of_numpy(study):
     call = {"grad": grad, "indices": indices, "num_weights": 3}
     answer = getattr(npu_sim.study, study)("embedding_dense_backward", **call)
     assert answer.operator == "embedding_dense_backward"
+
+
+def test_equal_outputs_are_shown_once_with_all_their_variants():
+    call = {"input": "6x2x16:fp16", "weight": "1x16x16:fp16"}
+    study = study_precision("conv_tbc_backward", **call)
+    assert len([output for output in study.outputs if output.output == "grad_bias"]) == 12
+    labels = [label for label, value, _ in precision_lines(study) if value.startswith("grad_bias")]
+    assert labels[0].startswith("float16, cubeMathType 0 KEEP_DTYPE; float16, cubeMathType 1")
+    assert len(labels) == len(set(labels)) == 5
+    charts = study_document(study).sections[-1].blocks
+    assert len({chart.caption for chart in charts}) == len(charts) < len(study.outputs)
+
+
+def test_a_missing_input_is_named():
+    with pytest.raises(npu_sim.UsageError, match="input is missing"):
+        study_precision("conv_tbc_backward")

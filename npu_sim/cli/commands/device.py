@@ -222,6 +222,7 @@ def _call(text: str | None) -> tuple[str | None, dict[str, Any]]:
         return None, {}
     try:
         call = json.loads(text)
+        questions.preflight_lines.require_keys(call)
         operator, inputs = call.get("op"), call["inputs"]
         if (
             isinstance(inputs, dict)
@@ -229,6 +230,8 @@ def _call(text: str | None) -> tuple[str | None, dict[str, Any]]:
             and (operator is None or isinstance(operator, str))
         ):
             return operator, inputs
+    except questions.preflight_lines.MalformedLineError as error:
+        raise UsageError("call", Text("call: {error}", error=error)) from None
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         pass
     raise UsageError(
