@@ -137,7 +137,13 @@ def _launch_blocks(plan: Plan) -> tuple[Block, ...]:
     return (
         Table(
             (
-                *("launch", "kernel", "reads", "writes", "bytes read", "bytes written", "cores"),
+                "launch",
+                "kernel",
+                "reads",
+                "writes",
+                "bytes read",
+                "bytes written",
+                "cores",
                 "evidence",
             ),
             [
