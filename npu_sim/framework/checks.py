@@ -351,6 +351,11 @@ MAX_RANK = 8
 """Highest rank of any tensor ("支持维度" of the product documents)."""
 
 
+def product_dtypes(profile: Profile) -> Sequence[str]:
+    """Return the dtypes of a product."""
+    return profile.product.dtypes
+
+
 @dataclass(frozen=True, eq=False)
 class Dtypes(DtypeCheck):
     """Each tensor has an allowed dtype: 161002.
@@ -505,6 +510,20 @@ class Contiguous(Check):
                     ),
                     Text("pass a contiguous copy of {name}", argument),
                 )
+
+
+@dataclass(frozen=True, eq=False)
+class ContiguousOutputs(Check):
+    """Outputs that are given are contiguous: 161002; ``message`` says why of one of them."""
+
+    message: Callable[[Output], str]
+
+    def __call__(self, call: Inspection) -> None:
+        for output in call.operator.outputs:
+            spec = call.specs.get(output.name)
+            if spec is not None and not spec.contiguous:
+                hint = Text("pass a contiguous {name}", output)
+                raise AclnnError(INVALID, output.name, self.message(output), hint)
 
 
 @dataclass(frozen=True, eq=False)

@@ -164,15 +164,12 @@ def tile(row: Any, device: Device, rules: Any) -> Tiling:
 
 def problem_of(inputs: Raw, rules: Any) -> Problem | None:
     """Return the problem of the raw planner's inputs; None where it refuses them."""
-    step = tuple(inputs["step_shape"] or ())
-    if inputs["step_shape"] is None or (step != (1,) and rules.takes_any_step_shape == 0):
+    step, with_norm = inputs["step_shape"], inputs["max_grad_norm_shape"] is not None
+    if step is None or prod(step) != 1 or (len(step) != 1 and rules.takes_any_step_shape == 0):
         return None
-    norm = inputs["max_grad_norm_shape"]
-    given = STATE if norm is not None else STATE[:-1]
+    given = STATE if with_norm else STATE[:-1]
     shapes = [inputs[f"{name}_shape"] for name in given]
-    if shapes.count(shapes[0]) < len(shapes) or shapes[0] is None or prod(step) != 1:
-        return None
-    if norm is None and inputs["amsgrad"]:
+    if shapes.count(shapes[0]) < len(shapes) or shapes[0] is None or inputs["amsgrad"] > with_norm:
         return None
     return problem_of_dtypes(inputs, given)
 

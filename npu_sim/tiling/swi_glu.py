@@ -15,7 +15,6 @@ from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE, Device
 from npu_sim.tiling.common import (
     BF16,
     DTYPE_CODES,
-    FP16,
     FP32,
     FP32_BYTES,
     SUCCESS,
@@ -40,6 +39,8 @@ MOST_GAP = 65535
 the widest tile, in elements or bytes (page, "far")."""
 MOST_ROWS = 4095
 """Most rows of a tile."""
+TILING_KEYS = (0, 1, 27)
+"""By dtype code: fp32, fp16, bf16."""
 INFERENCE_ROW_BYTES = 64
 """Half a row is a multiple of this on the Atlas inference series (page, "Contract" 8)."""
 
@@ -73,6 +74,8 @@ class Block(NamedTuple):
     columns: int
     tiles: int
     cores: int
+    rank: tuple[int, int, int, int]
+    """What decides between tiles, the first most: cores, -tiles, size, number of whole tiles."""
 
 
 class Tiling(NamedTuple):
@@ -145,21 +148,8 @@ def widest(problem: Problem, most: int) -> int:
 def block_of(problem: Problem, cores: int, rows: int, columns: int) -> Block:
     """Return a tile of this shape with the number of tiles and of cores in use."""
     tiles = ceil_div(problem.row, rows) * ceil_div(problem.col, columns)
-    return Block(rows, columns, tiles, min(tiles, cores))
-
-
-def is_better(problem: Problem, block: Block, best: Block) -> bool:
-    """Return whether a tile is preferred: more cores, fewer tiles, larger, more whole tiles."""
-    if block.cores != best.cores:
-        return block.cores > best.cores
-    if block.tiles != best.tiles:
-        return block.tiles < best.tiles
-    size, best_size = block.rows * block.columns, best.rows * best.columns
-    if size != best_size:
-        return size > best_size
-    whole = problem.row // block.rows * (problem.col // block.columns)
-    best_whole = problem.row // best.rows * (problem.col // best.columns)
-    return whole > best_whole
+    used, whole = min(tiles, cores), problem.row // rows * (problem.col // columns)
+    return Block(rows, columns, tiles, used, (used, -tiles, rows * columns, whole))
 
 
 def search(problem: Problem, cores: int, most: int, checks_tail: int) -> Block:
@@ -168,7 +158,7 @@ def search(problem: Problem, cores: int, most: int, checks_tail: int) -> Block:
     ``checks_tail`` is 0 at the release whose planner overlooks the gap of the last piece.
     """
     columns, block = widest(problem, most), alignment(problem.dtype)
-    best = Block(0, 0, 0, 0)
+    best = Block(0, 0, 0, 0, (0, 0, 0, 0))
     if columns <= 0:
         return best
     if gap_is_far(problem, columns):
@@ -182,7 +172,7 @@ def search(problem: Problem, cores: int, most: int, checks_tail: int) -> Block:
         wraps = rows > 1 and checks_tail != 0 and gap_is_far(problem, problem.col % columns)
         if rows > 0 and not wraps:
             found = block_of(problem, cores, rows, columns)
-            if best.rows == 0 or is_better(problem, found, best):
+            if found.rank > best.rank:
                 best = found
         if rows == whole:
             break
@@ -197,11 +187,8 @@ def tile_of(problem: Problem, device: Device, rules: Any, names: Buffers) -> Til
     sizes and dtypes that the Atlas inference series does not take.
     """
     cores, block = device.vector_cores, alignment(problem.dtype)
-    if problem.col <= 0 or cores <= 0:
-        return NO_TILING
-    if device.npu_arch == NPU_ARCH_ATLAS_INFERENCE and problem.dtype == BF16:
-        return NO_TILING
-    if not inference_takes(problem, device, rules):
+    no_bf16 = device.npu_arch == NPU_ARCH_ATLAS_INFERENCE and problem.dtype == BF16
+    if problem.col <= 0 or cores <= 0 or no_bf16 or not inference_takes(problem, device, rules):
         return NO_TILING
     two = align_down(device.ub_bytes // column_bytes(problem.dtype, names, 2), block)
     single_length = align_down(device.ub_bytes // column_bytes(problem.dtype, names, 1), block)
@@ -212,12 +199,9 @@ def tile_of(problem: Problem, device: Device, rules: Any, names: Buffers) -> Til
         single = search(problem, cores, single_length, rules.checks_last_gap)
         if single.tiles == single.cores >= best.cores:
             best, is_double = single, 0
-    key = 0
-    if problem.dtype != FP32:
-        key = 1 if problem.dtype == FP16 else 27
     return Tiling(
         status=SUCCESS,
-        tiling_key=key,
+        tiling_key=TILING_KEYS[problem.dtype],
         block_dim=best.cores,
         workspace_bytes=SYSTEM_WORKSPACE_BYTES,
         is_aligned=int(is_aligned(problem)),

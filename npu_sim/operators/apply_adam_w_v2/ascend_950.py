@@ -19,7 +19,6 @@ from npu_sim.framework.vocabulary import (
     Run,
     Text,
     caveat,
-    core_works,
     counted,
     vector_plan,
 )
@@ -41,24 +40,22 @@ from npu_sim.timelines import Node, Program, ranged
 
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
-    tiling, is_cast = case.tiling, path_of(case.row) == CAST
+    tiling, nodes = case.tiling, launches(case)
     parts = [tiler.range_of_core(tiling, core) for core in range(tiling.block_dim)]
-    ranges = [(part.start, part.stop) for part in parts]
     description = vector_plan(
         case,
         path=PATHS[path_of(case.row)],
         path_reason=Text("tiles of {elements}", elements=counted(tiling.tile_elements, "element")),
         buffers={"pool": tiler.pool_bytes(case.row, tiling)},
-        ranges=ranges,
+        ranges=[(part.start, part.stop) for part in parts],
         unit="element",
-        cores=lambda: core_works({"elements": ranges}),
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=(SYSTEM,),
-        launches=launches(case) if is_cast else None,
+        launches=nodes if path_of(case.row) == CAST else None,
         conditions=lambda: decisions(case),
         caveats=(*caveats(case), *_idle_cores(case)),
     )
-    return replace(description, launches=launches(case))
+    return replace(description, launches=nodes)
 
 
 def _idle_cores(case: Case) -> Iterator[Caveat]:

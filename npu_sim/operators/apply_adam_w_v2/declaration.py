@@ -31,14 +31,14 @@ from npu_sim.tiling import apply_adam_w_v2 as tiler
 from npu_sim.tiling.common import MAX_RANK
 
 STEP_DTYPES = tuple(tiler.STEP_CODES)
-CHECK_DTYPES = checks.Dtypes("var m v max_grad_norm grad", FLOAT_DTYPES)
-CHECK_STEP_DTYPE = checks.Dtypes("step", STEP_DTYPES)
+DOCUMENTS = {"var": "varRef", "m": "mRef", "v": "vRef", "max_grad_norm": "maxGradNormOptionalRef"}
+"""The document's names of the tensors of the state, which are inputs and outputs."""
 
 
 def check_dtypes(call: Inspection) -> None:
     """Check each dtype alone (page, "Contract" 2): no combination of them is refused."""
-    CHECK_DTYPES(call)
-    CHECK_STEP_DTYPE(call)
+    checks.Dtypes("var m v max_grad_norm grad", FLOAT_DTYPES)(call)
+    checks.Dtypes("step", STEP_DTYPES)(call)
 
 
 def check_rank(call: Inspection) -> None:
@@ -76,11 +76,6 @@ def check_step_shape(call: Inspection) -> None:
         raise AclnnError(TILING_FAILURE, "step", message, Text("step of shape 1"))
 
 
-def document_of(name: str) -> str:
-    """Return the parameter of a tensor of the state, which is input and output."""
-    return {"max_grad_norm": "maxGradNormOptionalRef"}.get(name, f"{name}Ref")
-
-
 def state(name: str, dtype: str, help_text: str) -> Tensor:
     """Return a tensor of the state, which the call reads and writes."""
     return Tensor(
@@ -88,22 +83,21 @@ def state(name: str, dtype: str, help_text: str) -> Tensor:
         "elements*",
         help_text,
         dtype,
-        document=document_of(name),
+        document=DOCUMENTS[name],
         optional=name == "max_grad_norm",
     )
 
 
 def updated(name: str, dtype: str, help_text: str) -> Output:
     """Return a tensor of the state after the step."""
-    given_with = name if name == "max_grad_norm" else ""
     return Output(
         f"{name}_out",
         "elements*",
         help_text,
         dtype,
-        document=document_of(name),
+        document=DOCUMENTS[name],
         parts="element",
-        given_with=given_with,
+        given_with=name if name == "max_grad_norm" else "",
         in_place=name,
     )
 

@@ -19,7 +19,6 @@ from npu_sim.framework.vocabulary import (
     Text,
     caveat,
     contiguous_copy,
-    core_works,
     counted,
     decision,
     intermediate,
@@ -53,9 +52,7 @@ CASTS = Condition(
 
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
-    tiling = case.tiling
-    counts = [len(tiler.tiles_of_core(tiling, core)) for core in range(tiling.block_dim)]
-    ranges = [(0, count) for count in counts]
+    tiling, nodes = case.tiling, launches(case)
     description = vector_plan(
         case,
         path=PATHS[path_of(case.row)],
@@ -65,16 +62,15 @@ def describe(case: Case) -> Description:
         ),
         per_core=Text("core c takes the tiles c, c + {cores}, ...", cores=tiling.block_dim),
         buffers=tiler.buffers(tiler.kernel_problem(case.row)),
-        ranges=ranges,
+        ranges=[(0, len(tiler.tiles_of_core(tiling, core))) for core in range(tiling.block_dim)],
         unit="tile",
-        cores=lambda: core_works({"tiles": ranges}),
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=(SYSTEM,),
-        launches=launches(case) if path_of(case.row) == CAST else None,
+        launches=nodes if path_of(case.row) == CAST else None,
         conditions=lambda: decisions(case),
         caveats=(*caveats(case), *_idle_cores(case)),
     )
-    return replace(description, launches=launches(case))
+    return replace(description, launches=nodes)
 
 
 def decisions(case: Case) -> list[Any]:
@@ -92,18 +88,23 @@ def _dtypes(case: Case) -> Mapping[str, str]:
 def launches(case: Case) -> tuple[Launch, ...]:
     """Return the launches: copies, Casts, the kernel, Casts back, and copies back."""
     dtypes, is_cast = _dtypes(case), path_of(case.row) == CAST
-    nodes: list[Launch] = []
+    copies = {
+        name: contiguous_copy(name, case.specs[name].shape, dtype)
+        for name, dtype in dtypes.items()
+        if not case.specs[name].contiguous
+    }
     current = {name: case.tensor(name) for name in (*dtypes, "step")}
-    for name in dtypes:
-        spec = case.specs[name]
-        if not spec.contiguous:
-            nodes.append(contiguous_copy(name, spec.shape, spec.dtype))
-            current[name] = nodes[-1].outputs[0]
-    for name, dtype in dtypes.items():
-        if is_cast and dtype != "float32":
-            wide = intermediate(Text("fp32 {name}", name=name), case.specs[name].shape, "float32")
-            nodes.append(_step("Cast", current[name], wide))
-            current[name] = wide
+    current |= {name: copy.outputs[0] for name, copy in copies.items()}
+    casts = {
+        name: _step(
+            "Cast",
+            current[name],
+            intermediate(Text("fp32 {name}", name=name), case.specs[name].shape, "float32"),
+        )
+        for name, dtype in dtypes.items()
+        if is_cast and dtype != "float32"
+    }
+    current |= {name: cast.outputs[0] for name, cast in casts.items()}
     written = [name for name in STATE if name in dtypes and (name in STATE[:3] or case.row.amsgrad)]
     kernel = Launch(
         kernel=case.operator.title,
@@ -116,7 +117,8 @@ def launches(case: Case) -> tuple[Launch, ...]:
         evidence=Evidence.EXACT,
         workspace=(SYSTEM,),
     )
-    return (*nodes, kernel, *_back(case, current, STATE[:3]), *_back(case, current, STATE[3:]))
+    back = (*_back(case, current, STATE[:3]), *_back(case, current, STATE[3:]))
+    return (*copies.values(), *casts.values(), kernel, *back)
 
 
 def _back(case: Case, current: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[Launch]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import FORMATS, Result, Text, canonical_dtype, numpy_dtype
-from npu_sim.operators.apply_adam_w_v2.compute import formula, power, powers_of, uncertainties
+from npu_sim.operators.apply_adam_w_v2.compute import STATE, power, powers_of, uncertainties
 from npu_sim.operators.shared.study import (
     Experiment,
     InDumps,
@@ -22,6 +22,7 @@ from npu_sim.operators.shared.study import (
     no_claims,
     open_rule,
     run,
+    single_terms,
 )
 from npu_sim.tiling.apply_adam_w_v2 import rounded
 
@@ -36,6 +37,7 @@ POWER_IN_FP32 = (
 
 
 claims = no_claims
+terms = single_terms(**{f"{name}_out": name for name in STATE})
 
 
 def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
@@ -52,12 +54,6 @@ def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
         unit = np.abs(new) * 2.0 ** -FORMATS[canonical_dtype(out.dtype)].mantissa_bits + 2.0**-133
         radius = step * (2 * sum(found.values()) + RELATIVE) + unit
         yield open_rule(result, "var_out", new, radius, POWER_IN_FP32)
-
-
-def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
-    """Return the single term of an element in float64."""
-    exact = formula(call.arguments, call.tensors, FP64)[output]
-    return [(output.removesuffix("_out"), float(exact[index]))]
 
 
 IN_DUMPS = InDumps((), lambda _: None)

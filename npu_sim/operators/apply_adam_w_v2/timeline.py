@@ -75,20 +75,13 @@ TileOf = Callable[[int], tuple[Node, ...]]
 """Function that returns the work of a tile of so many elements."""
 
 
-def _is_native_16(plan: Plan) -> bool:
-    return bool(plan.tiling["tilingKey"] < FP32_KEY)
-
-
-def _is_mixed(plan: Plan) -> bool:
-    return bool(plan.tiling["tilingKey"] > FP32_KEY + 1)  # the key of an int64 step
-
-
 def _kinds(plan: Plan) -> tuple[str, ...]:
     """Return the kinds of the instructions of a tile, in their order."""
-    is_native_16, amsgrad = _is_native_16(plan), plan.arguments["amsgrad"]
-    narrows_norm = amsgrad and (is_native_16 or _is_mixed(plan))
+    is_native_16, is_mixed = plan.tiling["tilingKey"] < FP32_KEY, plan.path == "mixed"
+    amsgrad = plan.arguments["amsgrad"]
+    narrows_norm = amsgrad and (is_native_16 or is_mixed)
     return (
-        *(WIDENING,) * (4 if is_native_16 else _is_mixed(plan)),
+        *(WIDENING,) * (4 if is_native_16 else is_mixed),
         *("muls",) * plan.arguments["maximize"],
         *MOMENTS,
         *(WIDENING,) * narrows_norm,
@@ -163,7 +156,7 @@ def program(plan: Plan) -> Program:
 
 def instructions(plan: Plan) -> InstructionLists:
     """Return the vector instructions of every core; fp32 was compared with a device."""
-    repeats = MIXED_REPEATS if _is_mixed(plan) else WIDE_REPEATS
+    repeats = MIXED_REPEATS if plan.path == "mixed" else WIDE_REPEATS
     power = (
         *(Issue(kind, 1, times=times) for kind, times in POWER.items()),
         Issue("duplicate", repeats),
@@ -183,5 +176,5 @@ def instructions(plan: Plan) -> InstructionLists:
         whole = repeated(tile(TILE_ELEMENTS), len(numbers) - bool(last))
         return (*repeated(power, POWERS), *whole, *(tile(last) if last else ()))
 
-    compared = not (_is_native_16(plan) or _is_mixed(plan))
-    return InstructionLists({core: of_core(core) for core in range(plan.block_dim)}, compared)
+    is_fp32 = plan.tiling["tilingKey"] in (FP32_KEY, FP32_KEY + 1)
+    return InstructionLists({core: of_core(core) for core in range(plan.block_dim)}, is_fp32)

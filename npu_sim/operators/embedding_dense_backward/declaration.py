@@ -191,7 +191,7 @@ OPERATOR = Operator(
         checks.Given(),
         checks.Supported(),
         checks.Attributes("num_weights padding_idx scale_grad_by_freq"),
-        checks.Dtypes("grad", lambda profile: profile.product.dtypes),
+        checks.Dtypes("grad", checks.product_dtypes),
         checks.Dtypes("indices", plan.INDEX_DTYPES),
         checks.SameDtype("out", "grad"),
         checks.Ranks("grad indices out", 0),

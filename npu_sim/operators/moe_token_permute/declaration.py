@@ -191,7 +191,7 @@ OPERATOR = Operator(
     checks=(
         checks.Given(),
         checks.Supported(),
-        checks.Dtypes("tokens", lambda profile: profile.product.dtypes),
+        checks.Dtypes("tokens", checks.product_dtypes),
         checks.SameDtype("permuted_tokens", "tokens"),
         checks.Dtypes("indices", ID_DTYPES),
         checks.Dtypes("sorted_indices", ("int32",)),

@@ -305,7 +305,7 @@ FIELDS: dict[str, Any] = {
     "checks": (
         checks.Given(),
         checks.Supported(),
-        checks.Dtypes("permuted_output_grad", lambda profile: profile.product.dtypes),
+        checks.Dtypes("permuted_output_grad", checks.product_dtypes),
         checks.Dtypes("sorted_indices", ("int32",)),
         checks.SameDtype("out", "permuted_output_grad"),
         checks.Formats(checks.ND),

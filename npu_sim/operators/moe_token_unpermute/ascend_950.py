@@ -422,7 +422,7 @@ FIELDS: dict[str, Any] = {
         token_sums.check_padding,
         checks.Given(),
         checks.Supported(),
-        checks.Dtypes("permuted_tokens", lambda profile: profile.product.dtypes),
+        checks.Dtypes("permuted_tokens", checks.product_dtypes),
         checks.Dtypes("sorted_indices", ("int32",)),
         checks.Dtypes("probs", FLOAT_DTYPES),
         checks.SameDtype("out", "permuted_tokens"),

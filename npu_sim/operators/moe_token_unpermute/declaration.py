@@ -97,7 +97,7 @@ OPERATOR = Operator(
     checks=(
         checks.Given(),
         checks.Supported(),
-        checks.Dtypes("permuted_tokens", lambda profile: profile.product.dtypes),
+        checks.Dtypes("permuted_tokens", checks.product_dtypes),
         checks.SameDtype("out", "permuted_tokens"),
         checks.Dtypes("sorted_indices", ("int32",)),
         checks.Dtypes("probs", FLOAT_DTYPES),

@@ -404,7 +404,7 @@ FIELDS: dict[str, Any] = {
         checks.Given(),
         checks.Holds("has_tokens == 1", "permuted_tokens", _missing_message, NULL_POINTER),
         checks.Supported(),
-        checks.Dtypes("unpermuted_tokens_grad", lambda profile: profile.product.dtypes),
+        checks.Dtypes("unpermuted_tokens_grad", checks.product_dtypes),
         checks.SameDtype("permuted_tokens permuted_tokens_grad", "unpermuted_tokens_grad"),
         checks.Dtypes("sorted_indices", ("int32",)),
         checks.Dtypes("probs probs_grad", FLOAT_DTYPES),

@@ -8,7 +8,7 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Case, TensorSpec, Text
 from npu_sim.numbers.values import normal
-from npu_sim.operators.rms_norm.declaration import formula, split_of
+from npu_sim.operators.rms_norm.declaration import split_of
 from npu_sim.operators.shared.study import (
     Claim,
     Function,
@@ -16,6 +16,7 @@ from npu_sim.operators.shared.study import (
     StudyCall,
     Values,
     WrappedCall,
+    single_terms,
     trees,
 )
 from npu_sim.tiling import rms_norm as tiler
@@ -81,10 +82,8 @@ def _agrees(call: StudyCall, case: Case, tree: trees.Tree | None, root: Root) ->
     return np.array_equal(rstd, root(mean + tiler.rounded_epsilon(case.arguments.epsilon)))
 
 
-def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
-    """Return the single term of an output element in float64; neither output is a sum."""
-    value = formula(call.arguments, call.tensors, np.dtype(np.float64))[output][index]
-    return [("x*rstd*gamma" if output == "y" else "1/sqrt(mean(x^2)+epsilon)", float(value))]
+terms = single_terms(y="x*rstd*gamma", rstd="1/sqrt(mean(x^2)+epsilon)")
+"""Neither output is a sum."""
 
 
 NORM_TOLERANCE = 1 + 2.0**-6

@@ -12,7 +12,6 @@ from npu_sim.framework.vocabulary import (
     ASCEND_950,
     FLOAT_DTYPES,
     INNER_NULL_POINTER,
-    INVALID,
     NPU_ARCH_ATLAS_INFERENCE,
     SYSTEM_WORKSPACE_BYTES,
     TILING_FAILURE,
@@ -270,20 +269,14 @@ def bnsd_message(row: Any, code: int, device: Device) -> tuple[str, str]:
     )
 
 
-def refuse_strided_outputs(call: Inspection) -> None:
-    """Refuse outputs that are not contiguous (page, "Contract" 7)."""
-    for output in call.operator.outputs:
-        spec = call.specs.get(output.name)
-        if spec is not None and not spec.contiguous:
-            message = Text(
-                "{name} is not contiguous: documents do not allow it, and from release 9.0 on it "
-                "stays unwritten (result_not_written)",
-                output,
-            )
-            hint = Text("pass a contiguous {name}", output)
-            raise AclnnError(INVALID, output.name, message, hint)
-
-
+CONTIGUOUS_OUTPUTS = checks.ContiguousOutputs(
+    lambda output: Text(
+        "{name} is not contiguous: documents do not allow it, and from release 9.0 on it stays "
+        "unwritten (result_not_written)",
+        output,
+    )
+)
+"""Page, "Contract" 7."""
 MODE_ATTRIBUTE = Attribute("mode", int, "0: half, 1: interleave", default=0)
 
 
@@ -335,7 +328,7 @@ OPERATOR = Operator(
         bind_axes,
         checks.NothingToDo("x0 * x1 * x2 * dim == 0"),
         checks.Formats(checks.PLAIN_FORMATS),
-        refuse_strided_outputs,
+        CONTIGUOUS_OUTPUTS,
         check_shapes,
         check_dtypes,
         checks.Like("out", "x", TILING_FAILURE),

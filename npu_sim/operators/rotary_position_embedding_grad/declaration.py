@@ -16,7 +16,6 @@ from npu_sim.framework.vocabulary import (
     Inspection,
     Operator,
     Output,
-    Profile,
     Switch,
     Tensor,
     Text,
@@ -126,11 +125,6 @@ def refusal_message(call: Inspection) -> tuple[str, str]:
     ), Text("{hardware} allows more", hardware=Argument("limits", "hardware"))
 
 
-def dtypes(profile: Profile) -> tuple[str, ...]:
-    """Return the dtypes of a product."""
-    return tuple(profile.product.dtypes)
-
-
 OPERATOR = Operator(
     name="rotary_position_embedding_grad",
     title="RotaryPositionEmbeddingGrad",
@@ -185,12 +179,12 @@ OPERATOR = Operator(
         checks.Given(),
         checks.Supported(),
         checks.Attributes("mode"),
-        checks.Dtypes("dy", dtypes),
+        checks.Dtypes("dy", checks.product_dtypes),
         checks.SameDtype("cos sin x dx dcos dsin", "dy"),
         checks.Formats(checks.PLAIN_FORMATS),
         bind_axes,
         checks.NothingToDo("x0 * x1 * x2 * dim == 0"),
-        forward.refuse_strided_outputs,
+        forward.CONTIGUOUS_OUTPUTS,
         check_shapes,
         checks.Like("dx", "dy", TILING_FAILURE),
         checks.Like("dcos dsin", "cos", TILING_FAILURE),

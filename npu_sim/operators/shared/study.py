@@ -87,6 +87,7 @@ __all__ = [
     "rows_of_last_axis",
     "run",
     "shape_hash",
+    "single_terms",
     "spread_of_sums",
     "study_call",
     "surviving_units",
@@ -156,6 +157,23 @@ class StudyCall:
 def no_claims(call: StudyCall) -> Iterator[Claim]:
     """Yield nothing: no result of the operator is a sum whose order matters."""
     yield from ()
+
+
+Terms = Callable[[StudyCall, str, tuple[int, ...]], list[tuple[str, float]]]
+"""The hook ``terms``: from a call, an output and a place in it, the terms of this element."""
+
+
+def single_terms(**names: str) -> Terms:
+    """Return the hook ``terms`` of an operator without sums: an element is a term in float64.
+
+    ``names`` states the term of every output.
+    """
+
+    def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+        results = formula_results(call.operator.name, call.arguments, call.tensors)
+        return [(names[output], float(results[output][index]))]
+
+    return terms
 
 
 Variants = Iterator[tuple[str, str, StudyCall]]

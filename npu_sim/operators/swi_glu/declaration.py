@@ -4,7 +4,7 @@ Source: product document aclnnSwiGlu; specification page ``swi_glu``. The checks
 of both operators are here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from npu_sim.framework.vocabulary import (
@@ -24,7 +24,6 @@ from npu_sim.framework.vocabulary import (
     Number,
     Operator,
     Output,
-    Profile,
     Status,
     Tensor,
     Text,
@@ -64,11 +63,6 @@ def _axes(arguments: Mapping[str, Any], times: str) -> str:
 def sample_axis(arguments: Mapping[str, Any]) -> int | None:
     """Return the axis of samples: the first, unless it is split."""
     return None if arguments["dim"] in (0, -arguments["x"].rank) else 0
-
-
-def dtypes(profile: Profile) -> Sequence[str]:
-    """Return the dtypes of a product."""
-    return profile.product.dtypes
 
 
 def check_dim(call: Inspection) -> None:
@@ -119,21 +113,6 @@ def sizes_message(call: Inspection) -> tuple[str, str]:
     )
 
 
-def check_dense_output(call: Inspection) -> None:
-    """Check that out is contiguous (page, "Contract")."""
-    for output in call.operator.outputs:
-        spec = call.specs.get(output.name)
-        if spec is not None and not spec.contiguous:
-            message = Text(
-                "{name} is not contiguous; the product does not look at its strides, and writes it "
-                "densely from its first element on",
-                output,
-            )
-            raise AclnnError(
-                INVALID, output.name, message, Text("pass a contiguous {name}", output)
-            )
-
-
 def refuse_strided(call: Inspection, status: Status = INNER_FAILURE) -> None:
     """Refuse strided inputs where the definition does not ask for their copy (page, "Releases")."""
     for tensor in call.operator.inputs:
@@ -156,6 +135,14 @@ def check_strided(call: Inspection) -> None:
         refuse_strided(call)
 
 
+DENSE_OUTPUT = checks.ContiguousOutputs(
+    lambda output: Text(
+        "{name} is not contiguous; the product does not look at its strides, and writes it densely "
+        "from its first element on",
+        output,
+    )
+)
+"""Page, "Contract"."""
 DIM = Attribute("dim", int, "axis of x that is split into halves", LAST)
 AXES: tuple[Axis, ...] = (
     Word("dtype", "dtype of all tensors", FLOAT_DTYPES, "bfloat16"),
@@ -202,7 +189,7 @@ OPERATOR = Operator(
     checks=(
         checks.Given(),
         checks.Supported(),
-        checks.Dtypes("x", dtypes),
+        checks.Dtypes("x", checks.product_dtypes),
         checks.SameDtype("out", "x"),
         checks.Formats(checks.PLAIN_FORMATS),
         checks.Attributes("dim"),
@@ -210,7 +197,7 @@ OPERATOR = Operator(
         checks.Ranks("x", 1, status=TILING_FAILURE),
         check_even,
         checks.Shapes("x out", TILING_FAILURE),
-        check_dense_output,
+        DENSE_OUTPUT,
         checks.Fits(tiler.inference_takes, "x", sizes_message),
         checks.NothingToDo("row * col == 0"),
         check_strided,

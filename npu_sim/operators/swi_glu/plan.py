@@ -14,7 +14,6 @@ from npu_sim.framework.vocabulary import (
     Text,
     alignment,
     caveat,
-    core_works,
     counted,
     decision,
     vector_plan,
@@ -77,7 +76,6 @@ def describe(case: Case) -> Description:
 def describe_tiles(case: Case, names: tiler.Buffers, one_buffer: Condition) -> Description:
     """Return what either operator states of a plan, given its buffers and its condition."""
     tiling = case.tiling
-    counts = [len(tiler.tiles_of_core(tiling, core)) for core in range(tiling.block_dim)]
     values = {"row": case.row.row, "col": case.row.col}
     return vector_plan(
         case,
@@ -91,9 +89,8 @@ def describe_tiles(case: Case, names: tiler.Buffers, one_buffer: Condition) -> D
             "core c takes the tiles c, c + {cores}, ...; columns first", cores=tiling.block_dim
         ),
         buffers=tiler.buffers(tiling, case.row.dtype, names),
-        ranges=[(0, count) for count in counts],
+        ranges=[(0, len(tiler.tiles_of_core(tiling, core))) for core in range(tiling.block_dim)],
         unit="tile",
-        cores=lambda: core_works({"tiles": [(0, count) for count in counts]}),
         workspace=(SYSTEM,),
         conditions=lambda: [
             decision(case, condition, **values) for condition in (ALIGNED, one_buffer)

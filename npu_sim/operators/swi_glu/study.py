@@ -24,6 +24,7 @@ from npu_sim.operators.shared.study import (
     fused_differs,
     no_claims,
     open_rule,
+    single_terms,
     study_call,
 )
 from npu_sim.operators.swi_glu.compute import formula, halves_of
@@ -54,6 +55,7 @@ class SiluApart(UnfusedCall):
 
 
 claims, variants = no_claims, SiluApart.beside
+terms = single_terms(y="silu(a)*b")
 
 
 def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, float, str]]:
@@ -71,21 +73,13 @@ def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
         yield open_rule(result, "y", out, radius, EXP_IN_FP32)
 
 
-def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
-    """Return the single term of an element in float64."""
-    return [("silu(a)*b", float(formula(call.arguments, call.tensors, FP64)["y"][index]))]
-
-
 TOLERANCE = 1 + 2.0**-6
 """Rounding of a result to 16 bits."""
 
 
 def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
-    return _arguments(wrapped), {"y": wrapped.output(0)}
-
-
-def _arguments(wrapped: WrappedCall) -> dict[str, object]:
-    return {"x": wrapped.tensor("self"), "dim": wrapped.pick("dim", dim=-1)["dim"]}
+    arguments = {"x": wrapped.tensor("self"), **wrapped.pick(dim=-1)}
+    return arguments, {"y": wrapped.output(0)}
 
 
 def _contradictions(arguments: Values, results: Values) -> Iterator[str]:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
-from math import gcd
 from typing import NamedTuple
 
 from npu_sim.framework.vocabulary import (
@@ -93,12 +92,17 @@ class _Tiles:
     """The tiles of a plan: number along both axes, and how cores take them."""
 
     def __init__(self, plan: Plan) -> None:
-        tiling = plan.tiling
+        tiling, self.x = plan.tiling, TensorSpec.parse(plan.arguments["x"])
         self.rows, self.columns = tiling["rowLen"], tiling["colLen"]
         self.tile_rows, self.tile_columns = tiling["baseRowLen"], tiling["baseColLen"]
         self.across = ceil_div(self.columns, self.tile_columns)
         self.down = ceil_div(self.rows, self.tile_rows)
         self.cores = plan.block_dim
+        self.row_ends: Counter[int] = Counter()
+        """Last tiles of a row by core, without the last row; cores repeat after ``cores`` rows."""
+        for row in range(min(self.down - 1, self.cores)):
+            core = ((row + 1) * self.across - 1) % self.cores
+            self.row_ends[core] += len(range(row, self.down - 1, self.cores))
 
     def place(self, number: int) -> tuple[int, int, int, int]:
         """Return the first row and column of a tile, and its rows and columns."""
@@ -111,78 +115,58 @@ class _Tiles:
         rows = min(self.tile_rows, self.rows - row)
         return row, column, rows, min(self.tile_columns, self.columns - column)
 
+    def padded(self, rows: int, columns: int) -> int:
+        """Return the elements of a tile with padded rows."""
+        return rows * align(columns, BLOCK_BYTES // self.x.itemsize)
+
     def of_core(self, core: int) -> range:
         """Return the numbers of a core's tiles."""
         return range(core, self.across * self.down, self.cores)
 
     def shapes(self, core: int) -> Counter[tuple[int, int]]:
-        """Return how many tiles of a core have which rows and columns.
+        """Return how many tiles of a core have which rows and columns, without a look at each.
 
-        Only the last tile of a row of tiles and the last row are cut: no tile is looked at.
+        Only the last row of tiles and the last tile of each row are cut.
         """
-        numbers, last_row = self.of_core(core), (self.down - 1) * self.across
-        cut_rows = numbers[_first_from(numbers, last_row) :]
-        whole = numbers[: len(numbers) - len(cut_rows)]
-        last_rows = self.rows - (self.down - 1) * self.tile_rows
+        above, numbers, ends = self.down - 1, self.of_core(core), self.row_ends[core]
+        whole = len(range(core, above * self.across, self.cores))
+        last_end = int(self.down * self.across - 1 in numbers)
+        last_rows = self.rows - above * self.tile_rows
         last_columns = self.columns - (self.across - 1) * self.tile_columns
         counts: Counter[tuple[int, int]] = Counter()
-        for numbers_of_rows, rows in ((cut_rows, last_rows), (whole, self.tile_rows)):
-            cut = _count_at(numbers_of_rows, self.across, self.across - 1)
-            counts[rows, last_columns] += cut
-            counts[rows, self.tile_columns] += len(numbers_of_rows) - cut
+        counts[last_rows, last_columns] += last_end
+        counts[last_rows, self.tile_columns] += len(numbers) - whole - last_end
+        counts[self.tile_rows, last_columns] += ends
+        counts[self.tile_rows, self.tile_columns] += whole - ends
         return +counts
-
-
-def _first_from(numbers: range, start: int) -> int:
-    """Return the position of the first number from ``start`` on."""
-    return min(max(ceil_div(start - numbers.start, numbers.step), 0), len(numbers))
-
-
-def _count_at(numbers: range, modulus: int, rest: int) -> int:
-    """Return how many numbers have this rest: every ``period``-th from the first on, or none."""
-    shared = gcd(numbers.step, modulus)
-    if (rest - numbers.start) % shared:
-        return 0
-    period = modulus // shared
-    first = (rest - numbers.start) // shared * pow(numbers.step // shared, -1, period) % period
-    return max(ceil_div(len(numbers) - first, period), 0)
-
-
-def _is_fp32(plan: Plan) -> bool:
-    return TensorSpec.parse(plan.arguments["x"]).itemsize == FP32_BYTES
-
-
-def _padded(plan: Plan, rows: int, columns: int) -> int:
-    """Return the elements of a tile with padded rows."""
-    size = TensorSpec.parse(plan.arguments["x"]).itemsize
-    return rows * align(columns, BLOCK_BYTES // size)
 
 
 def tiles_program(plan: Plan, lists: TileLists) -> Program:
     """Return the work of every core from the instructions of a tile."""
-    tiles, x = _Tiles(plan), TensorSpec.parse(plan.arguments["x"])
-    half = x.nbytes // 2
-    totals = {"x": x.nbytes, "y_grad": half, "out": half * len(lists.step.writes)}
+    tiles = _Tiles(plan)
+    half = tiles.x.nbytes // 2
+    totals = {"x": tiles.x.nbytes, "y_grad": half, "out": half * len(lists.step.writes)}
 
     def work(listed: Listed, elements: int) -> tuple[Work, ...]:
         return tuple(Instruction(RATES[kind], "float32", elements) for kind, *_ in listed)
 
-    once, of_tile = lists.of(_is_fp32(plan))
+    once, of_tile = lists.of(tiles.x.itemsize == FP32_BYTES)
     located = replace(lists.step, says=Text("{where}: {says}", lists.step, where=WHERE))
 
     @cache
     def tile(rows: int, columns: int, step: Step) -> tuple[Node, ...]:
-        size = rows * align(columns * x.itemsize, BLOCK_BYTES)
+        elements = tiles.padded(rows, columns)
 
         def copies(names: tuple[str, ...]) -> tuple[Work, ...]:
+            size = elements * tiles.x.itemsize
             return tuple(Copy(size, rows * columns, tensor_bytes=totals[name]) for name in names)
 
-        vector = work(of_tile, _padded(plan, rows, columns))
+        vector = work(of_tile, elements)
         return (vector_tile(copies(step.reads), vector, copies(step.writes), step),)
 
     def nodes(core: int) -> Iterator[Node]:
         if once:
-            elements = _padded(plan, tiles.tile_rows, tiles.tile_columns)
+            elements = tiles.padded(tiles.tile_rows, tiles.tile_columns)
             yield vector_tile(vector=work(once, elements), step=ONES)
         if len(tiles.of_core(core)) > SHOWN_TILES:
             for (rows, columns), count in tiles.shapes(core).items():
@@ -208,10 +192,10 @@ def tensor_views(rows: int, columns: int, names: Iterable[str]) -> tuple[View, .
 def tile_instructions(plan: Plan, lists: TileLists) -> InstructionLists:
     """Return the vector instructions of every core from those of a tile."""
     tiles, starts = _Tiles(plan), starts_of(buffer_sizes(plan).items())
-    once, of_tile = lists.of(_is_fp32(plan))
+    once, of_tile = lists.of(tiles.x.itemsize == FP32_BYTES)
 
     def issues(listed: Listed, rows: int, columns: int) -> Issues:
-        elements = _padded(plan, rows, columns)
+        elements = tiles.padded(rows, columns)
         return tuple(placed(kind, elements, starts, sources) for kind, *sources in listed)
 
     def of_core(core: int) -> Issues:
@@ -219,7 +203,7 @@ def tile_instructions(plan: Plan, lists: TileLists) -> InstructionLists:
         shapes = tiles.shapes(core).items()
         return sum((repeated(issues(of_tile, *shape), count) for shape, count in shapes), start)
 
-    compared = "bfloat16" in TensorSpec.parse(plan.arguments["x"]).dtype
+    compared = "bfloat16" in tiles.x.dtype
     is_whole = plan.tiling["colLen"] % VECTOR_LANES == 0
     cores = {core: of_core(core) for core in range(tiles.cores)}
     return InstructionLists(cores, compared and is_whole)

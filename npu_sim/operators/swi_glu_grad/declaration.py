@@ -57,7 +57,7 @@ OPERATOR = Operator(
     checks=(
         checks.Given(),
         checks.Supported(),
-        checks.Dtypes("y_grad", forward.dtypes),
+        checks.Dtypes("y_grad", checks.product_dtypes),
         checks.SameDtype("x out", "y_grad"),
         checks.Formats(checks.PLAIN_FORMATS),
         checks.Attributes("dim"),
@@ -65,7 +65,7 @@ OPERATOR = Operator(
         checks.Ranks("x", 1, status=TILING_FAILURE),
         forward.check_even,
         checks.Shapes("x y_grad out", TILING_FAILURE),
-        forward.check_dense_output,
+        forward.DENSE_OUTPUT,
         checks.Holds("row * col >= 1", "x"),
         checks.Fits(swi_glu.inference_takes, "x", forward.sizes_message),
         check_strided,

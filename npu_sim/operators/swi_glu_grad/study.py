@@ -13,6 +13,7 @@ from npu_sim.operators.shared.study import (
     WrappedCall,
     no_claims,
     open_rule,
+    single_terms,
 )
 from npu_sim.operators.swi_glu.compute import halves_of, sigmoid
 from npu_sim.operators.swi_glu.study import (
@@ -25,7 +26,7 @@ from npu_sim.operators.swi_glu.study import (
 )
 from npu_sim.operators.swi_glu_grad.compute import formula
 
-claims = no_claims
+claims, terms = no_claims, single_terms(x_grad="gradient")
 STEEPEST = 1.1
 """Bound of the derivative of silu, which is at most 1.0998."""
 
@@ -47,15 +48,10 @@ def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
     yield open_rule(result, "x_grad", exact, radius, EXP_IN_FP32)
 
 
-def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
-    """Return the single term of an element in float64."""
-    return [("gradient", float(formula(call.arguments, call.tensors, FP64)["x_grad"][index]))]
-
-
 def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
     arguments = {
         "x": wrapped.tensor("self"),
-        "dim": wrapped.pick("dim", dim=-1)["dim"],
+        **wrapped.pick(dim=-1),
         "y_grad": wrapped.output_gradient(),
     }
     return arguments, {"x_grad": wrapped.gradients.get("self")}

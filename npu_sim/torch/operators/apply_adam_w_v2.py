@@ -49,8 +49,15 @@ def fused_adamw_(
     ``state_steps`` are the numbers of this update, from 1 on, as PyTorch has them: one element
     each. ``max_exp_avg_sqs`` is empty without ``amsgrad``.
     """
-    switches = {"amsgrad": amsgrad, "maximize": maximize}
-    floats = {"lr": lr, "beta1": beta1, "beta2": beta2, "weight_decay": weight_decay, "eps": eps}
+    options = {
+        "lr": lr,
+        "beta1": beta1,
+        "beta2": beta2,
+        "weight_decay": weight_decay,
+        "eps": eps,
+        "amsgrad": amsgrad,
+        "maximize": maximize,
+    }
     largest = max_exp_avg_sqs if amsgrad else [None] * len(params)
     with torch.no_grad():
         for var, grad, m, v, norm, step in zip(
@@ -59,9 +66,7 @@ def fused_adamw_(
             state = {"var": var.detach(), "m": m, "v": v}
             state |= {} if norm is None else {"max_grad_norm": norm}
             tensors = {**state, "grad": grad, "step": step.reshape(1) - 1}
-            compute(
-                OPERATOR, current_device(), {**tensors, **floats, **switches}, tuple(state.values())
-            )
+            compute(OPERATOR, current_device(), tensors | options, tuple(state.values()))
 
 
 def _fused_adamw(
