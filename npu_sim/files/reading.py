@@ -171,9 +171,7 @@ class YamlDocument:
         return self.error(
             key,
             problem,
-            Text("{count} more problems in this file", count=len(problems) - 1)
-            if len(problems) > 1
-            else "",
+            Text("{count} more in this file", count=len(problems) - 1) if len(problems) > 1 else "",
         )
 
 

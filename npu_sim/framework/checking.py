@@ -79,10 +79,11 @@ def check_uncached(operator: Operator, arguments: Arguments, target: Target) -> 
             listed(call)
             if call.empty:
                 break
-    except AclnnError:
-        for name, spec in specs.items():
-            if max(spec.shape, default=0) > INT64_MAX:  # the product cannot be called with it
-                raise uncountable(name, spec) from None
+    except AclnnError as error:
+        spec = specs.get(error.argument)
+        documented = isinstance(listed, checks.Holds) and listed.documented
+        if documented and spec and max(spec.shape, default=0) > INT64_MAX:
+            raise uncountable(error.argument, spec) from None
         raise
     case = call.case()
     if not case.empty and case.tiling.status != SUCCESS:

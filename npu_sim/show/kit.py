@@ -6,6 +6,7 @@ from rich.console import RenderableType
 
 from npu_sim.device_kit.check import KitCheck
 from npu_sim.device_kit.folder import Kit
+from npu_sim.framework.describing import counted
 from npu_sim.language import Text, joined, say
 from npu_sim.show.layout import Document, Paragraph, Table, after_gap, filled, lines_table, stack
 
@@ -24,7 +25,11 @@ def kit_view(answer: Kit) -> RenderableType:
     )
     return stack(
         Paragraph(written, "bold"),
-        *([Text("left out: {count} lines", count=len(answer.left_out))] if answer.left_out else []),
+        *(
+            [Text("left out: {lines}", lines=counted(len(answer.left_out), "line"))]
+            if answer.left_out
+            else []
+        ),
         *(Paragraph(text, indent=2) for text in answer.left_out[:5]),
         Text(
             "next: copy {folder} to a machine with an {soc} and torch_npu, run: python "

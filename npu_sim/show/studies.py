@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from rich.console import RenderableType
 
-from npu_sim.framework.describing import PLURALS
+from npu_sim.framework.describing import counted
 from npu_sim.framework.execution import OrderMask
 from npu_sim.language import Text, grouped, joined, say, ulp_text
 from npu_sim.show.curves import Axis, LimitLine, curve, curve_chart
@@ -207,10 +207,11 @@ def certificate_lines(certificates: Iterable[Certificate]) -> Iterator[Line]:
         yield (
             certificate.hash,
             say(
-                "{output}[{index}], {elements} elements alike, {terms} terms",
+                "{output}[{index}], {elements} alike, {terms}",
                 certificate,
                 index=", ".join(map(str, certificate.element)),
-                terms=len(certificate.terms),
+                elements=counted(certificate.elements, "element"),
+                terms=counted(len(certificate.terms), "term"),
             ),
             Text("{agreed} ({probe})", certificate, agreed=agreed),
         )
@@ -291,10 +292,9 @@ def rows_title(rows: VariableRows) -> str:
     shown = say(", the {count} worst by ulp", count=WORST_ROWS) if count > WORST_ROWS else ""
     if count:
         return say(
-            "{output}: {count} {parts} can differ{shown}",
+            "{output}: {parts} can differ{shown}",
             rows,
-            count=count,
-            parts=PLURALS[rows.axis],
+            parts=counted(count, rows.axis),
             shown=shown,
         )
     return say("{output}: its accumulation order is fixed", rows)

@@ -3,6 +3,7 @@ import pytest
 
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim
+from npu_sim.show.studies import certificate_lines
 from npu_sim.studies.certificate import certify, probed_tree
 from tests.studies import calls
 
@@ -104,3 +105,9 @@ def test_without_a_probe_agreement_is_unknown():
     (certificate, *_) = certify("moe_token_permute_grad", probe=False, **calls.moe(4, 2, 8))
     assert (certificate.probe, certificate.agrees) == ("none", None)
     assert certificate.as_dict()["tree"] == {"fold": [0, 1]}
+
+
+def test_one_term_is_written_in_the_singular():
+    call = {"dy": "1x64:fp32", "gamma": "64:fp32"}
+    heads = [value for _, value, _ in certificate_lines(certify("rms_norm_grad", **call))]
+    assert "dgamma[0], 64 elements alike, 1 term" in heads
