@@ -284,9 +284,7 @@ class Holds(Check):
             self.status,
             blamed,
             Text(
-                "{values}: {title} needs {condition}"
-                if limits
-                else "{values}: {title} refuses this",
+                "{values}: {title} needs {condition}",
                 call.operator,
                 values=values,
                 condition=self.condition,

@@ -333,7 +333,7 @@ def assumption_lines(
         (
             "assumed",
             joined(assumptions, ", "),
-            "values are not read, also not from a file: the bound holds for any",
+            "values are not read, not even from a file; the bound holds for all",
         ),
         *(
             (
