@@ -512,7 +512,10 @@ class Contiguous(Check):
 
 @dataclass(frozen=True, eq=False)
 class ContiguousOutputs(Check):
-    """Outputs that are given are contiguous: 161002; ``message`` says why of one of them."""
+    """Outputs that are given are contiguous: 161002.
+
+    ``message`` returns why an output has to be.
+    """
 
     message: Callable[[Output], str]
 
