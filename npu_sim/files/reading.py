@@ -225,6 +225,7 @@ def _read(text: str, path: Path, loader_class: Any, refusal: Refusal) -> tuple[A
     """Return the nodes of a document and its data."""
     _refuse_unsafe(text, path, loader_class, refusal)
     node = yaml.compose(text, Loader=loader_class)
+    # Nodes are turned into data by a loader, whatever text it was made for.
     return node, loader_class("").construct_document(node) if node is not None else None
 
 

@@ -19,13 +19,12 @@ from npu_sim.framework import checks, patterns
 from npu_sim.framework.arguments import INT64_MAX, Arguments, Signature, cache_key
 from npu_sim.framework.axes import COMMON_AXES, NOT_DOCUMENTED, evaluate, names
 from npu_sim.framework.case import Case, Inspection, row_type
-from npu_sim.framework.checks import DtypeCheck
 from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.status import AclnnError, UsageError
+from npu_sim.status import AclnnError
 from npu_sim.tiling.common import FP32_VALUE, STATUS, SUCCESS, Column, Field, nothing, table
 
 CACHED_CALLS = 256
@@ -74,35 +73,14 @@ def check_uncached(operator: Operator, arguments: Arguments, target: Target) -> 
     device, rules = target.profile.device, rules_on(operator, target.profile)
     specs = arguments.given(operator.tensor_names)
     call = Inspection(operator, arguments, target, specs, device, rules)
-    try:
-        for listed in operator.checks:
-            listed(call)
-            if call.empty:
-                break
-    except AclnnError as error:
-        spec = specs.get(error.argument)
-        documented = isinstance(listed, checks.Holds) and listed.documented
-        if documented and spec and max(spec.shape, default=0) > INT64_MAX:
-            raise uncountable(error.argument, spec) from None
-        raise
+    for listed in operator.checks:
+        listed(call)
+        if call.empty:
+            break
     case = call.case()
     if not case.empty and case.tiling.status != SUCCESS:
         raise AclnnError(operator.planner_failure, *_failure_message(operator, case))
     return case
-
-
-def uncountable(name: str, spec: TensorSpec) -> UsageError:
-    """Return the error for a tensor that int64 does not count."""
-    return UsageError(
-        name,
-        "{name} {spec} has {elements} elements in {nbytes} bytes",
-        "at most {most}, as shapes of the product are int64",
-        name=name,
-        spec=spec,
-        elements=spec.numel,
-        nbytes=spec.nbytes,
-        most=INT64_MAX,
-    )
 
 
 def _failure_message(operator: Operator, case: Case) -> tuple[str, str, str]:
@@ -124,7 +102,7 @@ def _dtype_mask(operator: Operator, profile: Profile) -> int:
 
     The last axis varies fastest. 0 where no combination is refused, and none is looked up.
     """
-    dtype_checks = [listed for listed in operator.checks if isinstance(listed, DtypeCheck)]
+    dtype_checks = [listed for listed in operator.checks if isinstance(listed, checks.DtypeCheck)]
     if not dtype_checks:
         return 0
     mask = 0
@@ -161,7 +139,7 @@ def rules_on(operator: Operator, profile: Profile) -> Any:
     return row_planner(operator).rules(int(supported), mask, *stated)
 
 
-def _passes(dtype_check: DtypeCheck, call: Inspection) -> bool:
+def _passes(dtype_check: checks.DtypeCheck, call: Inspection) -> bool:
     try:
         dtype_check(call)
     except AclnnError:

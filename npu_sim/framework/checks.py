@@ -223,6 +223,20 @@ def require_integers(name: str, value: Any) -> IntArray:
         ) from None
 
 
+def uncountable(name: str, spec: TensorSpec) -> UsageError:
+    """Return the error for a tensor that int64 does not count."""
+    return UsageError(
+        name,
+        "{name} {spec} has {elements} elements in {nbytes} bytes",
+        "at most {most}, as shapes of the product are int64",
+        name=name,
+        spec=spec,
+        elements=spec.numel,
+        nbytes=spec.nbytes,
+        most=INT64_MAX,
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Holds(Check):
     """The condition holds: an expression over sizes, integer attributes and rules.
@@ -265,9 +279,12 @@ class Holds(Check):
             if name in call.operator.rule_names
         }
 
-    def _refusal(self, call: Inspection) -> AclnnError:
+    def _refusal(self, call: Inspection) -> AclnnError | UsageError:
         known = self._rule_values(call)
         blamed = self.blames(call) if callable(self.blames) else self.blames
+        spec = call.specs.get(blamed)
+        if self.documented and spec and max(spec.shape, default=0) > INT64_MAX:
+            return uncountable(blamed, spec)
         if self.message is not None:
             return AclnnError(self.status, blamed, *self.message(call))
         values = ", ".join(

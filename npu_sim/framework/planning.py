@@ -19,7 +19,8 @@ from npu_sim.framework.axes import (
     Values,
 )
 from npu_sim.framework.case import Case, require_cores
-from npu_sim.framework.checking import check_uncached, checked_call, uncountable
+from npu_sim.framework.checking import check_uncached, checked_call
+from npu_sim.framework.checks import uncountable
 from npu_sim.framework.describing import DESCRIBE, DESCRIBE_EMPTY, Description, nearest_change
 from npu_sim.framework.inference import arguments_of, call_with, read_call
 from npu_sim.framework.operator import Operator

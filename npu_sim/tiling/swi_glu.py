@@ -75,7 +75,7 @@ class Block(NamedTuple):
     tiles: int
     cores: int
     rank: tuple[int, int, int, int]
-    """What decides between tiles, the first most: cores, -tiles, size, number of whole tiles."""
+    """Cores, -tiles, size, and number of whole tiles; the tile of the highest rank is taken."""
 
 
 class Tiling(NamedTuple):

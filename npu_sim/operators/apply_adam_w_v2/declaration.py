@@ -31,14 +31,16 @@ from npu_sim.tiling import apply_adam_w_v2 as tiler
 from npu_sim.tiling.common import MAX_RANK
 
 STEP_DTYPES = tuple(tiler.STEP_CODES)
+CHECK_DTYPES = checks.Dtypes("var m v max_grad_norm grad", FLOAT_DTYPES)
+CHECK_STEP_DTYPE = checks.Dtypes("step", STEP_DTYPES)
 DOCUMENTS = {"var": "varRef", "m": "mRef", "v": "vRef", "max_grad_norm": "maxGradNormOptionalRef"}
 """The document's names of the tensors of the state, which are inputs and outputs."""
 
 
 def check_dtypes(call: Inspection) -> None:
     """Check each dtype alone (page, "Contract" 2): no combination of them is refused."""
-    checks.Dtypes("var m v max_grad_norm grad", FLOAT_DTYPES)(call)
-    checks.Dtypes("step", STEP_DTYPES)(call)
+    CHECK_DTYPES(call)
+    CHECK_STEP_DTYPE(call)
 
 
 def check_rank(call: Inspection) -> None:

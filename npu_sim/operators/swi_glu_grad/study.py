@@ -26,7 +26,8 @@ from npu_sim.operators.swi_glu.study import (
 )
 from npu_sim.operators.swi_glu_grad.compute import formula
 
-claims, terms = no_claims, single_terms(x_grad="gradient")
+claims = no_claims
+terms = single_terms(x_grad="gradient")
 STEEPEST = 1.1
 """Bound of the derivative of silu, which is at most 1.0998."""
 

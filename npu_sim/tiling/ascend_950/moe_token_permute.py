@@ -225,8 +225,9 @@ def split_sort(entries: int, most: int, cores: int) -> Sort:
         last_piece = align(ceil_div(last, loops), SORT_ENTRIES)
         rest = last - (loops - 1) * last_piece
         if rest <= 0:
-            # The planner takes one step. Each adds to the last core and leaves it at most one loop
-            # less of pieces at least as long, so that these steps are sure to be needed.
+            # The product takes one step at a time until ``rest`` is positive. A step raises
+            # ``last`` by 32 * (need - 1), lowers ``loops`` by at most 1 and never shortens
+            # ``last_piece``: none before the last of these steps makes ``rest`` positive.
             steps = 1 + -rest // (SORT_ENTRIES * (need - 1) + last_piece)
             entries_per_core -= SORT_ENTRIES * steps
     core = pieces_of(entries_per_core, most)
