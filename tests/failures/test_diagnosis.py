@@ -150,6 +150,9 @@ def test_the_command_prints_json_and_ends_with_the_code_of_the_plan(capsys, monk
     unknown = npu_sim(capsys, monkeypatch, "diagnose", file, "--call", misspelt)
     assert unknown.code == 64
     assert "'release_' is not a key of a call; did you mean release?" in unknown.err
+    on_950 = '{"product": "950", "inputs": {"x": "64x4096:fp16", "gamma": "4096:fp16"}}'
+    stated = npu_sim(capsys, monkeypatch, "diagnose", file, "--product", "a2", "--call", on_950)
+    assert "passes all documented checks on Ascend 950PR/950DT" in " ".join(stated.out.split())
     assert npu_sim(capsys, monkeypatch, "diagnose", tmp_path / "none").code == 64
 
 

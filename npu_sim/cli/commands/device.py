@@ -171,7 +171,9 @@ def _calibrate(file: Path, options: Options) -> None:
     print_answer("calibration", answer, as_json=options.json)
 
 
-RESERVED = {"text", "operator", "product", "soc", "release", "deterministic"}
+STATED = ("product", "soc", "release", "deterministic")
+"""Options of ``diagnose`` that the line of a call may state; the line decides, as in preflight."""
+RESERVED = {"text", "operator", *STATED}
 """Names that are options of ``diagnose``, and no arguments of an operator."""
 DIFFERENT = 1
 """Exit code of a dump with an impossible value, a difference from the other one, or nothing that
@@ -192,7 +194,8 @@ Folder = Annotated[Path, typer.Argument(help="Folder that msprobe wrote, with st
     "product soc release deterministic call_line json",
     call_line=Option(
         "The call that failed, as a line of a file of calls: a JSON object with op and "
-        "inputs; it is planned.",
+        "inputs, and where they differ from the options product, soc, release and deterministic; "
+        "it is planned.",
         str | None,
         flags="--call",
     ),
@@ -201,9 +204,9 @@ def diagnose_command(file: File, options: Options) -> None:
     """Read an error text or a log: code and stage in words, the operator where the text proves
     it, the argument, and of a device exception (plog or exception dump) the tiling fields.
     """
-    operator, inputs = _call(options.call_line)
+    call = {} if options.call_line is None else _call(options.call_line)
     text = failures.reader.decoded(sys.stdin.buffer) if file == "-" else _text_or_path(file)
-    diagnosis = options.answer(text, operator=operator, **inputs)
+    diagnosis = options.answer(text, **call)
     print_answer("diagnosis", diagnosis, as_json=options.json)
     if diagnosis.refusal is not None:
         sys.exit(REFUSED_EXIT_CODE)
@@ -216,10 +219,8 @@ def _text_or_path(argument: str) -> str | Path:
     return argument if is_text and not os.path.lexists(argument) else Path(argument)
 
 
-def _call(text: str | None) -> tuple[str | None, dict[str, Any]]:
-    """Return operator and inputs of a call given as JSON."""
-    if text is None:
-        return None, {}
+def _call(text: str) -> dict[str, Any]:
+    """Return the arguments of `diagnose` that a call states, given as a line of a file of calls."""
     try:
         call = json.loads(text)
         questions.preflight_lines.require_keys(call)
@@ -229,7 +230,8 @@ def _call(text: str | None) -> tuple[str | None, dict[str, Any]]:
             and not RESERVED & inputs.keys()
             and (operator is None or isinstance(operator, str))
         ):
-            return operator, inputs
+            stated = {name: call[name] for name in STATED if name in call}
+            return {"operator": operator, **stated, **inputs}
     except questions.preflight_lines.MalformedLineError as error:
         raise UsageError("call", Text("call: {error}", error=error)) from None
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
