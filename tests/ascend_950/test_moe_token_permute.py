@@ -117,6 +117,7 @@ def test_the_documented_limit_of_int8_can_be_lifted():
     assert plan(2000, 8, 8, "int8", limits="hardware").outcome == "runs"
 
 
+@pytest.mark.long
 def test_sweeps_of_int8_equal_the_plans():
     grid = {
         "num_tokens": "1..1000:log",

@@ -24,6 +24,6 @@ def test_rows_equal_the_plan_of_a_single_call(operator):
 
 @pytest.mark.long
 @pytest.mark.parametrize("operator", MODELLED)
-def test_ten_thousand_rows_equal_the_plan_of_a_single_call(operator):
-    records = sample(operator, 10000)
+def test_two_thousand_rows_equal_the_plan_of_a_single_call(operator):
+    records = sample(operator, 2000)
     assert mismatches(records, range(len(records))) == []

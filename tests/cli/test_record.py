@@ -115,13 +115,8 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(
-    "closed",
-    [
-        pytest.param(False, id="printed"),
-        pytest.param(True, id="closed output", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("closed", [False, True], ids=["printed", "closed output"])
 def test_a_script_that_leaves_by_os_exit_is_recorded(tmp_path, closed):
     (tmp_path / "launch.py").write_text(LAUNCHER, encoding="utf-8")
     command = [sys.executable, "-m", "npu_sim", "record", "launch.py"]

@@ -20,6 +20,7 @@ from npu_sim.questions.varied_calls import example_call
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.show import layout
 from npu_sim.show.layout import UNLIMITED, render, stack
+from tests.cases import every
 from tests.dumps.msprobe import write_model
 from tests.measured import GRAD, OTHER, Row, write_csv
 
@@ -137,7 +138,7 @@ def test_every_command_has_an_example():
     }  # a server; a library that may be missing; files that exist afterwards; arrays; a script
 
 
-@pytest.mark.parametrize("example", [*EXAMPLES, *HELPS])
+@pytest.mark.parametrize("example", every(4, [*EXAMPLES, *HELPS]))
 def test_an_example_fits_every_width(cli, folder, monkeypatch, example):
     shown = []
     monkeypatch.setattr(layout, "print_to", lambda screen, view: shown.append((screen.width, view)))

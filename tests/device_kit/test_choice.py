@@ -15,7 +15,7 @@ from npu_sim.registry import load_operator
 from npu_sim.sweeps.runner import sweep
 
 SOC, RELEASE = "Ascend910B3", "8.5"
-SWEPT = 1_000_000
+SWEPT = 250_000
 SEED = 20261124
 TELLING = ("status", "tiling_key", "kernel", "route", "compute")
 COUNTS = ("is_double_buffer", "hidden_pieces", "column_loop", "align_columns")

@@ -76,6 +76,6 @@ def test_a_few_changed_texts_and_dumps(tmp_path, planned):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", [1, 2])
 def test_thousands_of_changed_texts_and_dumps(tmp_path, planned, seed):
     read(3000, seed, planned, tmp_path / "exception_info.1.2.3")

@@ -49,7 +49,7 @@ def change():
 
 thread = threading.Thread(target=change, daemon=True)
 thread.start()
-end, calls = time.monotonic() + 3, 0
+end, calls = time.monotonic() + 1, 0
 while time.monotonic() < end:
     try:
         if way == "run":

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import every
 from tests.hostile.test_races import ended
 
 CONVOLUTION = """
@@ -149,7 +150,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", every(3, PROGRAMS))
 def test_a_finding_of_hostile_use(name):
     if name.startswith(("H3", "H4")):
         pytest.importorskip("torch")

@@ -13,6 +13,7 @@ import pytest
 from npu_sim import system
 from npu_sim.kernels.engine import codegen as kernel_cache
 from npu_sim.kernels.engine.compile import PLAIN
+from tests.cases import every
 
 pytestmark = pytest.mark.skipif(
     PLAIN, reason="kernels through Numba's public interface are not kept"
@@ -79,7 +80,7 @@ def copy(warm, tmp_path):
     return tmp_path, digest
 
 
-@pytest.mark.parametrize("threads", [1, 2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("threads", every(3, [2, 1, 4]))
 def test_a_cached_parallel_kernel_gives_the_same_bits_for_any_thread_count(warm, threads):
     cache, digest = warm
     before = files_of(cache)

@@ -9,6 +9,7 @@ import npu_sim
 from npu_sim.cores import load_profile
 from npu_sim.kernels.engine.compile import aligned
 from npu_sim.kernels.vectors.lanes import STREAM_BYTES
+from tests.cases import every
 from tests.golden import DATA
 from tests.kernels.test_moe_token_unpermute import DTYPES, assert_same, bits, case, typed
 from tests.reference.moe_token_unpermute import unpermute_grad
@@ -182,8 +183,9 @@ def test_without_probs_rows_go_where_their_indices_say_bit_for_bit(dtype, hidden
 
 @pytest.mark.skipif(not COMPILED, reason="large")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("offset", [0, 3])
-@pytest.mark.parametrize("hidden", [1024, 1032])
+@pytest.mark.parametrize(
+    ("offset", "hidden"), every(3, [(0, 1024), (0, 1032), (3, 1024), (3, 1032)])
+)
 def test_results_beyond_the_cache_are_streamed_unchanged(hidden, offset, dtype):
     tokens = STREAM_BYTES // (2 * hidden * dtype.itemsize) + 1
     rows, g, indices, probs = drawn(tokens, 2, hidden, dtype, np.float32)

@@ -95,6 +95,7 @@ assert catalog({})["operators"]
 """
 
 
+@pytest.mark.parametrize("broken", ["exit_op"], indirect=True)
 def test_a_broken_package_does_not_end_a_new_process(broken, tmp_path):
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
     done = subprocess.run(

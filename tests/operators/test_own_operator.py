@@ -10,6 +10,8 @@ from string import Template
 
 import pytest
 
+from tests.cases import every
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "examples" / "own_operator"
 CALL = ("scale_rows", "--x", "64x40:fp32")
@@ -204,7 +206,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("fault", BROKEN)
+@pytest.mark.parametrize("fault", every(3, BROKEN))
 def test_errors_of_a_file_name_the_file_and_the_line(tmp_path, fault):
     old, new, told = BROKEN[fault]
     source = (PACKAGE / "scale_rows" / "__init__.py").read_text(encoding="utf-8")
@@ -222,13 +224,16 @@ def test_errors_of_a_file_name_the_file_and_the_line(tmp_path, fault):
 
 @pytest.mark.parametrize(
     "returned",
-    [
-        "return None",
-        "return (0, 4, 2, 8)",
-        "raise SystemExit(0)",
-        "return Tiling(SUCCESS, 0, 4, 8)",
-        "return Tiling(SUCCESS, 2.5, 4, 8)",
-    ],
+    every(
+        5,
+        [
+            "return None",
+            "return (0, 4, 2, 8)",
+            "raise SystemExit(0)",
+            "return Tiling(SUCCESS, 0, 4, 8)",
+            "return Tiling(SUCCESS, 2.5, 4, 8)",
+        ],
+    ),
 )
 def test_a_planner_that_returns_no_tiling_is_an_error(tmp_path, returned):
     template = ROOT / "npu_sim" / "cli" / "templates" / "operator.txt"

@@ -77,7 +77,7 @@ def test_rows_equal_the_plan_of_a_single_call_and_its_check(operator):
     if operator.startswith("rotary"):  # not modelled on Atlas inference from release 9.0 on
         everywhere["product"] = "atlas_a2,atlas_a3,atlas_train"
     records = npu_sim.sweep(operator, {**WIDE_GRIDS[operator], **everywhere}, sample=3000, seed=7)
-    assert mismatches(records, sampled_rows(250, len(records), seed=1)) == []
+    assert mismatches(records, sampled_rows(100, len(records), seed=1)) == []
     assert np.count_nonzero(records["status"] == 0) > 300
     assert len(np.unique(records["status"])) >= 2
 

@@ -4,6 +4,7 @@ Every call ends in :func:`npu_sim.torch.library.compute`, which is wrapped here.
 """
 
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,10 @@ import npu_sim.torch as simulated
 from npu_sim.framework.target import set_device
 from npu_sim.torch import library
 from tests.measured import Row, write_csv
+
+# The switch of deterministic algorithms imports PyTorch's compiler, a third of the time of a run.
+sys.modules["torch._inductor"] = SimpleNamespace(config=SimpleNamespace())
+sys.modules["torch._inductor.config"] = sys.modules["torch._inductor"].config
 
 __version__ = "2.7.1"
 LIE = os.environ.get("NPU_SIM_LIE", "")
