@@ -24,7 +24,7 @@ PIECE = 1024
 MAGNITUDE, INFINITY_BITS = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
 """Bits of a fp32 number besides its sign, and those of inf."""
 SMALLEST_NORMAL = np.float32(2.0**-126)
-_ZERO, _INFINITY, _BIT = np.float32(0), np.float32(np.inf), np.uint32(1)
+_ZERO, _ONE, _INFINITY, _BIT = np.float32(0), np.float32(1), np.float32(np.inf), np.uint32(1)
 Floats = NDArray[np.float32]
 VAR, M, V, LARGEST = range(4)
 """Rows of the scratch memory of a thread, in the order of `State`."""
@@ -51,11 +51,7 @@ class Scalars(NamedTuple):
     sign: np.float32
     """-1 with maximize, else 1."""
     beta1: np.float32
-    rest1: np.float32
-    """1 - beta1."""
     beta2: np.float32
-    rest2: np.float32
-    """1 - beta2."""
     decay: np.float32
     """1 - lr*weightDecay."""
     root: np.float32
@@ -90,8 +86,9 @@ def _compute(old: State, grad, s: Scalars, is_950: bool, amsgrad: bool, results:
     new_var, new_m, new_v, largest = results[VAR], results[M], results[V], results[LARGEST]
     for index in range(grad.size):
         g, m, v = widen(grad[index]) * s.sign, widen(old.m[index]), widen(old.v[index])
-        second = v * s.beta2 + (g * g) * s.rest2
-        first = m * s.beta1 + g * s.rest1 if is_950 else (g - m) * s.rest1 + m
+        second = v * s.beta2 + (g * g) * (_ONE - s.beta2)
+        rest = _ONE - s.beta1
+        first = m * s.beta1 + g * rest if is_950 else (g - m) * rest + m
         new_m[index], new_v[index] = first, second
         if amsgrad:
             second = _larger(widen(old.max_grad_norm[index]), second)

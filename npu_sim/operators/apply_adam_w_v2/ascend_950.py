@@ -22,14 +22,7 @@ from npu_sim.framework.vocabulary import (
     counted,
     vector_plan,
 )
-from npu_sim.operators.apply_adam_w_v2.compute import (
-    ONE,
-    F,
-    compute_step,
-    power_950,
-    powers_of,
-    scalars_of,
-)
+from npu_sim.operators.apply_adam_w_v2.compute import ONE, F, compute_step, powers_of, scalars_of
 from npu_sim.operators.apply_adam_w_v2.plan import PATHS, caveats, decisions, launches
 from npu_sim.operators.apply_adam_w_v2.timeline import TileOf, elements_of, program_of
 from npu_sim.operators.shared.normalised_rows import SYSTEM
@@ -81,15 +74,20 @@ def flushed(value: np.float32) -> np.float32:
     return value * F(0) if abs(value) < np.finfo(F).tiny else value
 
 
+def power(x: np.float32, y: np.float32) -> np.float32:
+    """Return x to the power of y, rounded once."""
+    return F(np.power(np.float64(x), np.float64(y)))
+
+
 def compute(run: Run) -> None:
     """Compute the state after the step."""
     arguments = run.case.arguments
-    powers = powers_of(arguments, run.tensors["step"], power_950)
+    powers = powers_of(arguments, run.tensors["step"], power)
     scalars = scalars_of(arguments, powers, run.case.specs["v"].dtype)
     with np.errstate(all="ignore"):
         root = flushed(np.sqrt(flushed(ONE - powers[1])))
         size = flushed(flushed(rounded(arguments.lr)) / flushed(powers[0] - ONE))
-    compute_step(run, powers, scalars._replace(root=root, size=size), is_950=True)
+    compute_step(run, powers, {**scalars, "root": root, "size": size}, is_950=True)
 
 
 def program(plan: Plan) -> Program:

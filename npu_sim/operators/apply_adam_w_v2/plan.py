@@ -61,7 +61,7 @@ def describe(case: Case) -> Description:
             elements=counted(tiler.TILE_ELEMENTS, "element"),
         ),
         per_core=Text("core c takes the tiles c, c + {cores}, ...", cores=tiling.block_dim),
-        buffers=tiler.buffers(tiler.kernel_problem(case.row)),
+        buffers=tiler.buffers(tiling.tiling_key),
         ranges=[(0, len(tiler.tiles_of_core(tiling, core))) for core in range(tiling.block_dim)],
         unit="tile",
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
@@ -208,7 +208,7 @@ def _idle_cores(case: Case) -> Iterator[Caveat]:
             cores=cores,
             elements=cores * tiler.TILE_ELEMENTS,
         )
-    needed = sum(tiler.buffers(tiler.kernel_problem(case.row)).values())
+    needed = sum(tiler.buffers(case.tiling.tiling_key).values())
     if needed > case.device.ub_bytes:
         yield caveat(
             "buffer_too_small",
