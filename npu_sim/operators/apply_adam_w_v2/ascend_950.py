@@ -6,49 +6,32 @@ Source: specification page ``apply_adam_w_v2_950``.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import (
-    Case,
-    Caveat,
-    Description,
-    Plan,
-    Run,
-    Text,
-    caveat,
-    counted,
-    vector_plan,
-)
+from npu_sim.framework.vocabulary import Case, Caveat, Description, Plan, Run, Text, caveat, counted
 from npu_sim.operators.apply_adam_w_v2.compute import ONE, F, compute_step, powers_of, scalars_of
-from npu_sim.operators.apply_adam_w_v2.plan import PATHS, caveats, decisions, launches
+from npu_sim.operators.apply_adam_w_v2.plan import caveats, description
 from npu_sim.operators.apply_adam_w_v2.timeline import TileOf, elements_of, program_of
-from npu_sim.operators.shared.normalised_rows import SYSTEM
-from npu_sim.tiling.apply_adam_w_v2 import CAST, path_of, rounded
+from npu_sim.tiling.apply_adam_w_v2 import rounded
 from npu_sim.tiling.ascend_950 import apply_adam_w_v2 as tiler
 from npu_sim.timelines import Node, Program, ranged
 
 
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
-    tiling, nodes = case.tiling, launches(case)
+    tiling = case.tiling
     parts = [tiler.range_of_core(tiling, core) for core in range(tiling.block_dim)]
-    description = vector_plan(
+    return description(
         case,
-        path=PATHS[path_of(case.row)],
         path_reason=Text("tiles of {elements}", elements=counted(tiling.tile_elements, "element")),
         buffers={"pool": tiler.pool_bytes(case.row, tiling)},
         ranges=[(part.start, part.stop) for part in parts],
         unit="element",
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
-        workspace=(SYSTEM,),
-        launches=nodes if path_of(case.row) == CAST else None,
-        conditions=lambda: decisions(case),
         caveats=(*caveats(case), *_idle_cores(case)),
     )
-    return replace(description, launches=nodes)
 
 
 def _idle_cores(case: Case) -> Iterator[Caveat]:

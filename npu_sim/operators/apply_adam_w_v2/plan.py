@@ -18,14 +18,13 @@ from npu_sim.framework.vocabulary import (
     Launch,
     Text,
     caveat,
-    contiguous_copy,
     counted,
     decision,
-    intermediate,
     joined,
     vector_plan,
 )
 from npu_sim.operators.apply_adam_w_v2.compute import ONE, STATE, F
+from npu_sim.operators.shared.launches import Executor
 from npu_sim.operators.shared.normalised_rows import SYSTEM
 from npu_sim.tiling import apply_adam_w_v2 as tiler
 from npu_sim.tiling.apply_adam_w_v2 import CAST, MIXED, NATIVE, path_of, rounded
@@ -52,10 +51,9 @@ CASTS = Condition(
 
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
-    tiling, nodes = case.tiling, launches(case)
-    description = vector_plan(
+    tiling = case.tiling
+    return description(
         case,
-        path=PATHS[path_of(case.row)],
         path_reason=Text(
             "tiles of {elements}, whatever the dtype",
             elements=counted(tiler.TILE_ELEMENTS, "element"),
@@ -65,19 +63,29 @@ def describe(case: Case) -> Description:
         ranges=[(0, len(tiler.tiles_of_core(tiling, core))) for core in range(tiling.block_dim)],
         unit="tile",
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
-        workspace=(SYSTEM,),
-        launches=nodes if path_of(case.row) == CAST else None,
-        conditions=lambda: decisions(case),
         caveats=(*caveats(case), *_idle_cores(case)),
     )
-    return replace(description, launches=nodes)
 
 
-def decisions(case: Case) -> list[Any]:
-    """Return the decisions of the call on every product: its dtypes."""
-    tensors = {"dtype": "var", "m_dtype": "m", "v_dtype": "v", "grad_dtype": "grad"}
-    values = {axis: SHORT_NAMES[case.specs[name].dtype] for axis, name in tensors.items()}
-    return [decision(case, condition, **values) for condition in (ONE_DTYPE, CASTS)]
+def description(case: Case, **fields: Any) -> Description:
+    """Return what a plan states on every product, and ``fields`` of :func:`vector_plan`."""
+    nodes, path = launches(case), path_of(case.row)
+    dtypes = {
+        case.operator.argument(name).dtype: SHORT_NAMES[dtype]
+        for name, dtype in _dtypes(case).items()
+        if name != "max_grad_norm"
+    }
+    described = vector_plan(
+        case,
+        path=PATHS[path],
+        workspace=(SYSTEM,),
+        launches=nodes if path == CAST else None,
+        conditions=lambda: [
+            decision(case, condition, **dtypes) for condition in (ONE_DTYPE, CASTS)
+        ],
+        **fields,
+    )
+    return replace(described, launches=nodes)
 
 
 def _dtypes(case: Case) -> Mapping[str, str]:
@@ -87,53 +95,37 @@ def _dtypes(case: Case) -> Mapping[str, str]:
 
 def launches(case: Case) -> tuple[Launch, ...]:
     """Return the launches: copies, Casts, the kernel, Casts back, and copies back."""
-    dtypes, is_cast = _dtypes(case), path_of(case.row) == CAST
-    copies = {
-        name: contiguous_copy(name, case.specs[name].shape, dtype)
-        for name, dtype in dtypes.items()
-        if not case.specs[name].contiguous
-    }
-    current = {name: case.tensor(name) for name in (*dtypes, "step")}
-    current |= {name: copy.outputs[0] for name, copy in copies.items()}
-    casts = {
-        name: _step(
-            "Cast",
-            current[name],
-            intermediate(Text("fp32 {name}", name=name), case.specs[name].shape, "float32"),
+    executor = Executor(case)
+    current = {name: executor.contiguous(name, case.specs[name]) for name in _dtypes(case)}
+    if path_of(case.row) == CAST:
+        current = {
+            name: executor.cast(
+                tensor, Text("fp32 {name}", name=name), "float32", evidence=Evidence.MODEL
+            )
+            for name, tensor in current.items()
+        }
+    results = {name: case.tensor(f"{name}_out") for name in STATE if name in current}
+    written = STATE if case.row.amsgrad else STATE[:3]
+    executor.launches.append(
+        Launch(
+            kernel=case.operator.title,
+            inputs=(*current.values(), case.tensor("step")),
+            outputs=tuple(
+                current[name] if current[name].intermediate else results[name] for name in written
+            ),
+            block_dim=case.tiling.block_dim,
+            workspace=(SYSTEM,),
         )
-        for name, dtype in dtypes.items()
-        if is_cast and dtype != "float32"
-    }
-    current |= {name: cast.outputs[0] for name, cast in casts.items()}
-    written = [name for name in STATE if name in dtypes and (name in STATE[:3] or case.row.amsgrad)]
-    kernel = Launch(
-        kernel=case.operator.title,
-        inputs=tuple(current.values()),
-        outputs=tuple(
-            current[name] if current[name].intermediate else case.tensor(f"{name}_out")
-            for name in written
-        ),
-        block_dim=case.tiling.block_dim,
-        evidence=Evidence.EXACT,
-        workspace=(SYSTEM,),
     )
-    back = (*_back(case, current, STATE[:3]), *_back(case, current, STATE[3:]))
-    return (*copies.values(), *casts.values(), kernel, *back)
-
-
-def _back(case: Case, current: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[Launch]:
-    """Yield the Casts back, then the copies back, of some tensors of the state."""
-    given = [name for name in names if name in case.specs]
-    for name in given:
-        if current[name].dtype != case.specs[name].dtype:
-            yield _step("Cast", current[name], case.tensor(f"{name}_out"))
-    for name in given:
-        if not case.specs[name].contiguous:
-            yield _step("ViewCopy", current[name], case.tensor(f"{name}_out"), Evidence.UNKNOWN)
-
-
-def _step(kernel: str, source: Any, target: Any, evidence: Evidence = Evidence.MODEL) -> Launch:
-    return Launch(kernel=kernel, inputs=(source,), outputs=(target,), evidence=evidence)
+    for names in (STATE[:3], [name for name in STATE[3:] if name in results]):
+        for name in names:
+            if current[name].dtype != results[name].dtype:
+                executor.run("Cast", (current[name],), results[name], evidence=Evidence.MODEL)
+        for name in names:
+            if not case.specs[name].contiguous:
+                back = Evidence.UNKNOWN
+                executor.run("ViewCopy", (current[name],), results[name], evidence=back)
+    return tuple(executor.launches)
 
 
 def caveats(case: Case) -> Iterator[Caveat]:
@@ -142,7 +134,25 @@ def caveats(case: Case) -> Iterator[Caveat]:
     yield caveat(
         "step_counts_from_zero", "step", "the kernel uses step + 1: the first update wants step = 0"
     )
-    yield from _dtype_caveats(case)
+    dtypes, path = _dtypes(case), path_of(case.row)
+    if path != NATIVE:
+        yield caveat(
+            "dtypes_differ_from_document",
+            "grad",
+            "the dtypes are not all one, as the document asks: {dtypes}; the product takes them",
+            dtypes=joined(f"{name} {SHORT_NAMES[dtype]}" for name, dtype in dtypes.items()),
+        )
+    if path == CAST:
+        cast = [name for name, dtype in dtypes.items() if dtype != "float32"]
+        elements = case.row.elements * (2 * len(cast) - ("grad" in cast))
+        yield caveat(
+            "cast_path",
+            cast[0],
+            "{names} pass through Casts, which move {bytes} bytes; without: one dtype, or an fp32 "
+            "state with grad and max_grad_norm of one 16-bit dtype",
+            names=joined(cast),
+            bytes=6 * elements,
+        )
     if case.row.with_norm and not case.row.amsgrad:
         yield caveat(
             "max_grad_norm_unused",
@@ -172,28 +182,6 @@ def caveats(case: Case) -> Iterator[Caveat]:
     if rounded(arguments.eps) == F(0):
         yield caveat(
             "zero_eps", "eps", "eps is 0 in fp32: an element with v = 0 becomes inf or nan"
-        )
-
-
-def _dtype_caveats(case: Case) -> Iterator[Caveat]:
-    dtypes = _dtypes(case)
-    if path_of(case.row) != NATIVE:
-        yield caveat(
-            "dtypes_differ_from_document",
-            "grad",
-            "the dtypes are not all one, as the document asks: {dtypes}; the product takes them",
-            dtypes=joined(f"{name} {SHORT_NAMES[dtype]}" for name, dtype in dtypes.items()),
-        )
-    if path_of(case.row) == CAST:
-        cast = [name for name, dtype in dtypes.items() if dtype != "float32"]
-        elements = case.row.elements * (2 * len(cast) - ("grad" in cast))
-        yield caveat(
-            "cast_path",
-            cast[0],
-            "{names} pass through Casts, which move {bytes} bytes; without: one dtype, or an fp32 "
-            "state with grad and max_grad_norm of one 16-bit dtype",
-            names=joined(cast),
-            bytes=6 * elements,
         )
 
 
