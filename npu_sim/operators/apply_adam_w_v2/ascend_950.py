@@ -13,10 +13,10 @@ import numpy as np
 from npu_sim.framework.vocabulary import Case, Caveat, Description, Plan, Run, Text, caveat, counted
 from npu_sim.operators.apply_adam_w_v2.compute import ONE, F, compute_step, powers_of, scalars_of
 from npu_sim.operators.apply_adam_w_v2.plan import caveats, description
-from npu_sim.operators.apply_adam_w_v2.timeline import TileOf, elements_of, program_of
+from npu_sim.operators.apply_adam_w_v2.timeline import program_of
 from npu_sim.tiling.apply_adam_w_v2 import rounded
 from npu_sim.tiling.ascend_950 import apply_adam_w_v2 as tiler
-from npu_sim.timelines import Node, Program, ranged
+from npu_sim.timelines import Program, ranged_cores
 
 
 def describe(case: Case) -> Description:
@@ -75,14 +75,12 @@ def compute(run: Run) -> None:
 
 def program(plan: Plan) -> Program:
     """Return the work of every core: the copies of its tiles, as no rates are published."""
-    size, part = plan.tiling["ubFormer"], plan.tiling["blockFormer"]
-
-    def nodes(core: int, tile: TileOf) -> Iterator[Node]:
-        stop = min((core + 1) * part, elements_of(plan))
-        yield from ranged("elements", core * part, stop, size, tile)
-
-    note = Text("vector instructions: their rates are not published")
-    return program_of(plan, (), nodes, note)
+    return program_of(
+        plan,
+        (),
+        lambda tile: ranged_cores(plan, "elements", plan.tiling["ubFormer"], tile),
+        Text("vector instructions: their rates are not published"),
+    )
 
 
 instructions = None

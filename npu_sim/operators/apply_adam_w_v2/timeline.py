@@ -6,10 +6,11 @@ estimate read the same list.
 Source: specification page ``apply_adam_w_v2``, section "Vector instructions of a tile".
 """
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable
 from functools import cache
 
-from npu_sim.framework.vocabulary import FP32_BYTES, Plan, TensorSpec, Text, ceil_div
+from npu_sim.framework.vocabulary import FP32_BYTES, Plan, TensorSpec, Text
 from npu_sim.operators.apply_adam_w_v2.compute import STATE
 from npu_sim.operators.shared.timelines import RATES
 from npu_sim.tiling.apply_adam_w_v2 import FP32_KEY, TILE_ELEMENTS
@@ -28,7 +29,6 @@ from npu_sim.timelines import (
     View,
     Work,
     full_repeats,
-    ranged,
     repeated,
     vector_phase,
     vector_tile,
@@ -93,30 +93,20 @@ def _kinds(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def elements_of(plan: Plan) -> int:
-    """Return the elements of var."""
-    return TensorSpec.parse(plan.arguments["var"]).numel
-
-
-def _tiles_of_core(plan: Plan, core: int) -> tuple[range, int]:
-    """Return the numbers of a core's tiles, and the elements of the last of all if it is one."""
-    elements = elements_of(plan)
-    tiles = ceil_div(elements, TILE_ELEMENTS)
-    numbers = range(core, tiles, plan.block_dim)
-    return numbers, (numbers[-1] == tiles - 1) * (elements - (tiles - 1) * TILE_ELEMENTS)
-
-
 def program_of(
-    plan: Plan, kinds: tuple[str, ...], nodes: Callable[[int, TileOf], Iterator[Node]], note: str
+    plan: Plan,
+    kinds: tuple[str, ...],
+    cores_of: Callable[[TileOf], dict[int, tuple[Node, ...]]],
+    note: str,
 ) -> Program:
     """Return the work of every core.
 
     - ``kinds``: instructions of a tile that are counted; ``note`` says which are not.
-    - ``nodes(core, tile)``: work of a core, given the function that returns that of a tile.
+    - ``cores_of(tile)``: work of every core, given the function that returns that of a tile.
     """
-    total, is_cast = elements_of(plan), plan.path == "cast"
+    total = TensorSpec.parse(plan.arguments["var"]).numel
     read = {
-        name: FP32_BYTES if is_cast else TensorSpec.parse(plan.arguments[name]).itemsize
+        name: FP32_BYTES if plan.path == "cast" else TensorSpec.parse(plan.arguments[name]).itemsize
         for name in (*STATE, "grad")
         if name in plan.arguments and (name != "max_grad_norm" or plan.arguments["amsgrad"])
     }
@@ -132,34 +122,47 @@ def program_of(
         vector = tuple(Instruction(RATES[kind], "float32", elements) for kind in kinds)
         return (vector_tile(copies(read, elements), vector, copies(written, elements), STEP),)
 
-    cores = {core: tuple(nodes(core, tile)) for core in range(plan.block_dim)}
     views = tuple(View(name, total, 1, {"elements": 1}) for name in (*read, *written))
-    return Program((vector_phase("tiles", cores, 2, 2),), not_counted=(note,), views=views)
+    phase = vector_phase("tiles", cores_of(tile), 2, 2)
+    return Program((phase,), not_counted=(note,), views=views)
+
+
+def _sizes(plan: Plan) -> list[list[tuple[int, int]]]:
+    """Return by core the sizes of its tiles, with their number; the last of all may be shorter."""
+    fields = plan.tiling
+    longer, last = fields["handleExtraLoopCoreNum"], fields["numLastLoop"]
+    counts = [fields["loopNumPerCore"] + (core < longer) for core in range(plan.block_dim)]
+    sizes = [[(TILE_ELEMENTS, count)] for count in counts]
+    sizes[longer - 1] = [(TILE_ELEMENTS, counts[longer - 1] - 1), (last, 1)]
+    return sizes
 
 
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
 
-    def nodes(core: int, tile: TileOf) -> Iterator[Node]:
-        numbers, last = _tiles_of_core(plan, core)
-        if len(numbers) > SHOWN_TILES:
-            yield Loop(tile(TILE_ELEMENTS), len(numbers) - bool(last))
-            if last:
-                yield Loop(tile(last), 1)
-            return
-        for start in (number * TILE_ELEMENTS for number in numbers):
-            stop = min(start + TILE_ELEMENTS, elements_of(plan))
-            yield from ranged("elements", start, stop, TILE_ELEMENTS, tile)
+    def nodes(core: int, sizes: list[tuple[int, int]], tile: TileOf) -> tuple[Node, ...]:
+        if sum(count for _, count in sizes) > SHOWN_TILES:
+            return tuple(Loop(tile(size), count) for size, count in sizes if count)
+        lengths = (size for size, count in sizes for _ in range(count))
+        starts = itertools.count(core * TILE_ELEMENTS, plan.block_dim * TILE_ELEMENTS)
+        return tuple(
+            Loop(tile(length), 1, "elements", length, start)
+            for start, length in zip(starts, lengths, strict=False)
+        )
 
-    return program_of(plan, _kinds(plan), nodes, Text("the two powers, once a core"))
+    return program_of(
+        plan,
+        _kinds(plan),
+        lambda tile: {core: nodes(core, sizes, tile) for core, sizes in enumerate(_sizes(plan))},
+        Text("the two powers, once a core"),
+    )
 
 
 def instructions(plan: Plan) -> InstructionLists:
     """Return the vector instructions of every core; fp32 was compared with a device."""
-    repeats = MIXED_REPEATS if plan.path == "mixed" else WIDE_REPEATS
     power = (
         *(Issue(kind, 1, times=times) for kind, times in POWER.items()),
-        Issue("duplicate", repeats),
+        Issue("duplicate", MIXED_REPEATS if plan.path == "mixed" else WIDE_REPEATS),
     )
 
     @cache
@@ -171,10 +174,8 @@ def instructions(plan: Plan) -> InstructionLists:
             for kind in _kinds(plan)
         )
 
-    def of_core(core: int) -> Issues:
-        numbers, last = _tiles_of_core(plan, core)
-        whole = repeated(tile(TILE_ELEMENTS), len(numbers) - bool(last))
-        return (*repeated(power, POWERS), *whole, *(tile(last) if last else ()))
-
-    is_fp32 = plan.tiling["tilingKey"] in (FP32_KEY, FP32_KEY + 1)
-    return InstructionLists({core: of_core(core) for core in range(plan.block_dim)}, is_fp32)
+    cores = {
+        core: sum((repeated(tile(size), count) for size, count in sizes), repeated(power, POWERS))
+        for core, sizes in enumerate(_sizes(plan))
+    }
+    return InstructionLists(cores, plan.tiling["tilingKey"] in (FP32_KEY, FP32_KEY + 1))
