@@ -116,12 +116,10 @@ def _count(old: State, grad, s: Scalars, bits, counts) -> None:
         below = np.uint32(magnitude - _BIT)  # 0 becomes the largest
         highest = magnitude if magnitude > highest else highest
         lowest = below if below < lowest else lowest
-    if highest >= INFINITY_BITS:
+    if highest >= INFINITY_BITS or lowest < s.vanishing:
         for index in range(grad.size):
             g = widen(grad[index])
             counts[OVERFLOWS] += (g * g == _INFINITY) & (abs(g) < _INFINITY)
-    if lowest < s.vanishing:
-        for index in range(grad.size):
             counts[UNDERFLOWS] += np.uint32((bits[index] & MAGNITUDE) - _BIT) < s.vanishing
     if counts[MOMENTS] == 0:
         for index in range(grad.size):
@@ -150,14 +148,13 @@ def _step(
     ties: State,
     streams: bool,
     scratch: Floats,
-    bits,
     counts,
     new: State,
 ) -> None:
-    """Compute a chunk of the pieces; ``bits`` are those of ``scratch``."""
+    """Compute a chunk of the pieces."""
     chunks, size, amsgrad = len(scratch), grad.size, new.max_grad_norm.size > 0
     pieces = (size + PIECE - 1) // PIECE
-    results, patterns = scratch[chunk], bits[chunk]
+    results, patterns = scratch[chunk], scratch[chunk].view(np.uint32)
     for number in range(pieces * chunk // chunks, pieces * (chunk + 1) // chunks):
         begin, end = number * PIECE, min((number + 1) * PIECE, size)
         norm, part = old.max_grad_norm[begin:end], grad[begin:end]
@@ -170,9 +167,8 @@ def _step(
         _store(results[VAR], patterns[VAR], ties.var, new.var[begin:end], streams)
         _store(results[M], patterns[M], ties.m, new.m[begin:end], streams)
         _store(results[V], patterns[V], ties.v, new.v[begin:end], streams)
-        if amsgrad:
-            norm = new.max_grad_norm[begin:end]
-            _store(results[LARGEST], patterns[LARGEST], ties.max_grad_norm, norm, streams)
+        norm = new.max_grad_norm[begin:end]  # empty without amsgrad
+        _store(results[LARGEST], patterns[LARGEST], ties.max_grad_norm, norm, streams)
     end_streams()
 
 
@@ -189,6 +185,5 @@ def apply_adam_w(
     counts = np.zeros((threads, 3), np.int64)
     streams = new.var.nbytes > STREAM_BYTES and old.var.ctypes.data != new.var.ctypes.data
     ties = State(*(out.dtype == np.uint16 and not is_950 for out in new))
-    bits = scratch.view(np.uint32)
-    _step.over(threads, old, grad, scalars, is_950, ties, streams, scratch, bits, counts, new)
+    _step.over(threads, old, grad, scalars, is_950, ties, streams, scratch, counts, new)
     return [int(count) for count in counts.sum(axis=0)]

@@ -10,8 +10,6 @@ from math import prod
 from types import SimpleNamespace
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
-
 from npu_sim.cores import Device
 from npu_sim.tiling.common import (
     BF16,
@@ -26,6 +24,7 @@ from npu_sim.tiling.common import (
     ceil_div,
     nothing,
     raw_planner,
+    to_fp32,
     vendor_fields,
 )
 
@@ -159,19 +158,9 @@ def row_of_dtypes(inputs: Raw, given: tuple[str, ...]) -> Any:
 
 
 def vendor_structure(tiling: Any, arguments: Mapping[str, Any], rules: Any) -> Raw:
-    """Return the tiling data under the vendor's names, with the floats of the call."""
-    return {**vendor_fields(tiling, rules), **vendor_floats(arguments)}
-
-
-def vendor_floats(arguments: Mapping[str, Any]) -> dict[str, float]:
-    """Return the floats of a call in fp32 with 9 digits, as the tiling has them."""
-    return {vendor: float(f"{rounded(arguments[name]):.9g}") for vendor, name in FLOATS.items()}
-
-
-def rounded(value: float) -> np.float32:
-    """Return a number in fp32, as the call passes it; inf beyond its range."""
-    with np.errstate(over="ignore"):
-        return np.float32(value)
+    """Return the tiling data under the vendor's names, with the floats of the call in 9 digits."""
+    floats = {vendor: float(f"{to_fp32(arguments[name]):.9g}") for vendor, name in FLOATS.items()}
+    return {**vendor_fields(tiling, rules), **floats}
 
 
 KERNELS = {"apply_adam_w_v2": raw_planner(row_of, tile_raw, vendor_structure)}
@@ -185,8 +174,13 @@ def buffers(tiling_key: int) -> dict[str, int]:
     wide, narrow = 4 * TILE_ELEMENTS, 2 * TILE_ELEMENTS
     powers = {"power1": 32, "power2": 32}
     if tiling_key < FP32_KEY:
-        fp32 = {"inputs_fp32": 5 * wide, "outputs_fp32": 4 * wide}
-        return {"inputs": 2 * 5 * narrow, "outputs": 2 * 4 * narrow, **fp32, **powers}
+        return {
+            "inputs": 2 * 5 * narrow,
+            "outputs": 2 * 4 * narrow,
+            "inputs_fp32": 5 * wide,
+            "outputs_fp32": 4 * wide,
+            **powers,
+        }
     if tiling_key <= FP32_KEY + 1:
         return {"inputs": 2 * 5 * wide, "outputs": 2 * 4 * wide, **powers}
     return {
@@ -197,12 +191,6 @@ def buffers(tiling_key: int) -> dict[str, int]:
         "scratch": 2 * 2 * wide,
         **powers,
     }
-
-
-def tiles_of_core(tiling: Any, core: int) -> range:
-    """Return the numbers of a core's tiles."""
-    tiles = tiling.tiles_per_core * tiling.cores + tiling.longer_cores
-    return range(core, tiles, tiling.block_dim)
 
 
 STRUCTURES = (

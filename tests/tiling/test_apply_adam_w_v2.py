@@ -45,8 +45,12 @@ def test_the_shape_of_step_matters_before_9_1():
 @settings(max_examples=200)
 def test_cores_take_all_elements(problem, device):
     tiling = tiler.tile(problem, device, rules_of(NAME))
-    numbers = [tiler.tiles_of_core(tiling, core) for core in range(tiling.block_dim)]
-    tiles = sum(map(len, numbers))
+    counts = [
+        tiling.tiles_per_core + (core < tiling.longer_cores) for core in range(tiling.block_dim)
+    ]
+    tiles = sum(counts)
+    numbers = [range(core, tiles, tiling.block_dim) for core in range(tiling.block_dim)]
+    assert list(map(len, numbers)) == counts
     assert max(one[-1] for one in numbers) == tiles - 1
     assert numbers[tiling.longer_cores - 1][-1] == tiles - 1
     assert (tiles - 1) * 2432 + tiling.last_elements == problem.elements

@@ -10,11 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Case, Caveat, Description, Plan, Run, Text, caveat, counted
+from npu_sim.framework.vocabulary import (
+    Case,
+    Caveat,
+    Description,
+    Plan,
+    Run,
+    Text,
+    caveat,
+    counted,
+    to_fp32,
+)
 from npu_sim.operators.apply_adam_w_v2.compute import ONE, F, compute_step, powers_of, scalars_of
 from npu_sim.operators.apply_adam_w_v2.plan import caveats, description
 from npu_sim.operators.apply_adam_w_v2.timeline import program_of
-from npu_sim.tiling.apply_adam_w_v2 import rounded
 from npu_sim.tiling.ascend_950 import apply_adam_w_v2 as tiler
 from npu_sim.timelines import Program, ranged_cores
 
@@ -69,7 +78,7 @@ def compute(run: Run) -> None:
     scalars = scalars_of(arguments, powers, run.case.specs["v"].dtype)
     with np.errstate(all="ignore"):
         root = flushed(np.sqrt(flushed(ONE - powers[1])))
-        size = flushed(flushed(rounded(arguments.lr)) / flushed(powers[0] - ONE))
+        size = flushed(flushed(to_fp32(arguments.lr)) / flushed(powers[0] - ONE))
     compute_step(run, powers, {**scalars, "root": root, "size": size}, is_950=True)
 
 

@@ -8,20 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Caveat, Run, caveat
+from npu_sim.framework.vocabulary import FORMATS, Caveat, Run, caveat, to_fp32
 from npu_sim.numbers.values import normal
-from npu_sim.tiling.apply_adam_w_v2 import CAST, path_of, rounded
+from npu_sim.tiling.apply_adam_w_v2 import CAST, path_of
 
 F = np.float32
 ONE = F(1)
 STATE = ("var", "m", "v", "max_grad_norm")
 """The tensors that a step updates."""
-VANISHING = {"float32": 0.0, "float16": 2.0**-25, "bfloat16": 2.0**-134}
-"""Largest second moment that is stored as 0, by dtype."""
-EXACT_STEPS = 1 << 24
-"""From here on fp32 does not hold every step."""
-UNCERTAIN = 1e-6
-"""Relative uncertainty of a scalar from which on it is reported."""
 
 
 def power(x: np.float32, y: np.float32) -> np.float32:
@@ -37,11 +31,6 @@ def power(x: np.float32, y: np.float32) -> np.float32:
     return -value if int(y) % 2 else value
 
 
-def step_number(step: np.ndarray) -> np.float32:
-    """Return the number of this update in fp32: step + 1."""
-    return F(step.reshape(-1)[0]) + ONE
-
-
 Powers = tuple[np.float32, np.float32]
 
 
@@ -49,24 +38,25 @@ Powers = tuple[np.float32, np.float32]
 def powers_of(
     arguments: Any, step: np.ndarray, function: Callable[[np.float32, np.float32], np.float32]
 ) -> Powers:
-    """Return beta1 and beta2 to the power of the number of this update."""
-    t = step_number(step)
-    return function(rounded(arguments.beta1), t), function(rounded(arguments.beta2), t)
+    """Return beta1 and beta2 to the power of the number of this update, step + 1."""
+    t = F(step.reshape(-1)[0]) + ONE
+    return function(to_fp32(arguments.beta1), t), function(to_fp32(arguments.beta2), t)
 
 
 @np.errstate(all="ignore")
 def scalars_of(arguments: Any, powers: Powers, v_dtype: str) -> dict[str, Any]:
     """Return the scalars of a step by name, in the order of operations of A2 and A3."""
-    lr = rounded(arguments.lr)
+    lr, v_format = to_fp32(arguments.lr), FORMATS[v_dtype]
     return {
         "sign": F(-1 if arguments.maximize else 1),
-        "beta1": rounded(arguments.beta1),
-        "beta2": rounded(arguments.beta2),
-        "decay": ONE - lr * rounded(arguments.weight_decay),
+        "beta1": to_fp32(arguments.beta1),
+        "beta2": to_fp32(arguments.beta2),
+        "decay": ONE - lr * to_fp32(arguments.weight_decay),
         "root": ONE / np.sqrt(ONE - powers[1]),
-        "eps": rounded(arguments.eps),
+        "eps": to_fp32(arguments.eps),
         "size": lr / (ONE - powers[0]),
-        "vanishing": F(VANISHING[v_dtype]).view(np.uint32),
+        # Half the smallest subnormal number, which rounds to 0; in fp32 it is 0 itself.
+        "vanishing": F(2.0 ** -(v_format.bias + v_format.mantissa_bits)).view(np.uint32),
     }
 
 
@@ -132,21 +122,21 @@ def _data_caveats(
             found=underflows,
             dtype=run.case.specs["v"].dtype,
         )
-    if step.dtype == np.int64 and abs(int(step)) >= EXACT_STEPS:
+    if step.dtype == np.int64 and abs(int(step)) >= 1 << 24:
         yield caveat(
             "step_beyond_fp32",
             "step",
             "step = {step} is not below 2^24: the kernel rounds it to fp32, where steps coincide",
             step=int(step),
         )
-    if step_number(step) == 0:
+    if F(step) + ONE == 0:
         yield caveat(
             "correction_is_zero",
             "step",
             "step + 1 is 0: both powers are 1, and var is nan everywhere",
         )
     for name, value in uncertainties(powers).items():
-        if value > UNCERTAIN:
+        if value > 1e-6:
             yield caveat(
                 "early_steps_uncertain",
                 "step",
@@ -178,7 +168,7 @@ def formula(
     """Return the state after the step by its formula (page, "Formula")."""
     values = {name: tensor.astype(precision) for name, tensor in tensors.items()}
     lr, beta1, beta2, decay, eps = (
-        precision.type(rounded(arguments[name]))
+        precision.type(to_fp32(arguments[name]))
         for name in ("lr", "beta1", "beta2", "weight_decay", "eps")
     )
     t = values["step"].reshape(-1)[0] + precision.type(1)

@@ -21,13 +21,14 @@ from npu_sim.framework.vocabulary import (
     counted,
     decision,
     joined,
+    to_fp32,
     vector_plan,
 )
 from npu_sim.operators.apply_adam_w_v2.compute import ONE, STATE, F
 from npu_sim.operators.shared.launches import Executor
 from npu_sim.operators.shared.normalised_rows import SYSTEM
 from npu_sim.tiling import apply_adam_w_v2 as tiler
-from npu_sim.tiling.apply_adam_w_v2 import CAST, MIXED, NATIVE, path_of, rounded
+from npu_sim.tiling.apply_adam_w_v2 import CAST, MIXED, NATIVE, path_of
 
 PATHS = {NATIVE: "native", MIXED: "mixed", CAST: "cast"}
 
@@ -60,7 +61,10 @@ def describe(case: Case) -> Description:
         ),
         per_core=Text("core c takes the tiles c, c + {cores}, ...", cores=tiling.block_dim),
         buffers=tiler.buffers(tiling.tiling_key),
-        ranges=[(0, len(tiler.tiles_of_core(tiling, core))) for core in range(tiling.block_dim)],
+        ranges=[
+            (0, tiling.tiles_per_core + (core < tiling.longer_cores))
+            for core in range(tiling.block_dim)
+        ],
         unit="tile",
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         caveats=(*caveats(case), *_idle_cores(case)),
@@ -105,13 +109,13 @@ def launches(case: Case) -> tuple[Launch, ...]:
             for name, tensor in current.items()
         }
     results = {name: case.tensor(f"{name}_out") for name in STATE if name in current}
-    written = STATE if case.row.amsgrad else STATE[:3]
     executor.launches.append(
         Launch(
             kernel=case.operator.title,
             inputs=(*current.values(), case.tensor("step")),
             outputs=tuple(
-                current[name] if current[name].intermediate else results[name] for name in written
+                current[name] if current[name].intermediate else results[name]
+                for name in (STATE if case.row.amsgrad else STATE[:3])
             ),
             block_dim=case.tiling.block_dim,
             workspace=(SYSTEM,),
@@ -123,8 +127,7 @@ def launches(case: Case) -> tuple[Launch, ...]:
                 executor.run("Cast", (current[name],), results[name], evidence=Evidence.MODEL)
         for name in names:
             if not case.specs[name].contiguous:
-                back = Evidence.UNKNOWN
-                executor.run("ViewCopy", (current[name],), results[name], evidence=back)
+                executor.run("ViewCopy", (current[name],), results[name], evidence=Evidence.UNKNOWN)
     return tuple(executor.launches)
 
 
@@ -161,7 +164,7 @@ def caveats(case: Case) -> Iterator[Caveat]:
             "its Cast, and perhaps the path",
         )
     v_format = FORMATS[case.specs["v"].dtype]
-    rest = float(ONE - rounded(arguments.beta2))
+    rest = float(ONE - to_fp32(arguments.beta2))
     if v_format.name != "float32" and 0 < rest <= 2.0 ** -(v_format.mantissa_bits + 2):
         yield caveat(
             "moments_never_decay",
@@ -171,7 +174,7 @@ def caveats(case: Case) -> Iterator[Caveat]:
             rest=f"{rest:.3g}",
         )
     for name in ("beta1", "beta2"):
-        if rounded(arguments[name]) == 1:
+        if to_fp32(arguments[name]) == 1:
             yield caveat(
                 "correction_is_zero",
                 name,
@@ -179,7 +182,7 @@ def caveats(case: Case) -> Iterator[Caveat]:
                 "decaying",
                 name=name,
             )
-    if rounded(arguments.eps) == F(0):
+    if to_fp32(arguments.eps) == F(0):
         yield caveat(
             "zero_eps", "eps", "eps is 0 in fp32: an element with v = 0 becomes inf or nan"
         )

@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import FORMATS, Result, Text, canonical_dtype, numpy_dtype
+from npu_sim.framework.vocabulary import (
+    FORMATS,
+    Result,
+    Text,
+    canonical_dtype,
+    numpy_dtype,
+    to_fp32,
+)
 from npu_sim.operators.apply_adam_w_v2.compute import STATE, power, powers_of, uncertainties
 from npu_sim.operators.shared.study import (
     Experiment,
@@ -23,7 +30,6 @@ from npu_sim.operators.shared.study import (
     run,
     single_terms,
 )
-from npu_sim.tiling.apply_adam_w_v2 import rounded
 
 RELATIVE = 2.0**-22
 """What root, division and an error of ln change of the step, besides one unit of the powers."""
@@ -38,7 +44,7 @@ def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
         return
     arguments, out = call.arguments, result.outputs["var_out"]
     found = uncertainties(powers_of(arguments, call.tensors["step"], power))
-    lr, weight_decay = (float(rounded(arguments[name])) for name in ("lr", "weight_decay"))
+    lr, weight_decay = (float(to_fp32(arguments[name])) for name in ("lr", "weight_decay"))
     with np.errstate(all="ignore"):
         new = out.astype(np.float64)
         step = np.abs(call.tensors["var"].astype(np.float64) * (1 - lr * weight_decay) - new)

@@ -6,7 +6,6 @@ estimate read the same list.
 Source: specification page ``apply_adam_w_v2``, section "Vector instructions of a tile".
 """
 
-import itertools
 from collections.abc import Callable
 from functools import cache
 
@@ -36,7 +35,6 @@ from npu_sim.timelines import (
 
 TWO_SOURCES = ("mul", "add", "sub", "max", "div")
 """Kinds with two sources; all buffers of a tile have equal alignment."""
-SOURCES = "two buffers of a tile"
 MOMENTS = ("muls", "sub", "muls", "add", "muls", "mul", "muls", "add")
 """var*decay; m' = (g - m)*c1 + m; v' = v*beta2 + g*g*c2."""
 UPDATE = ("square root", "muls", "adds", "div", "muls", "sub")
@@ -57,7 +55,6 @@ POWER = {
     "select": 3,
 }
 """Instructions of one repeat of the power function, and their number."""
-POWERS = 2
 WIDE_REPEATS, MIXED_REPEATS = 16, 9
 """Repeats of one further duplicate of the power function; the second with mixed dtypes."""
 SHOWN_TILES = 40
@@ -127,33 +124,33 @@ def program_of(
     return Program((phase,), not_counted=(note,), views=views)
 
 
-def _sizes(plan: Plan) -> list[list[tuple[int, int]]]:
-    """Return by core the sizes of its tiles, with their number; the last of all may be shorter."""
-    fields = plan.tiling
-    longer, last = fields["handleExtraLoopCoreNum"], fields["numLastLoop"]
-    counts = [fields["loopNumPerCore"] + (core < longer) for core in range(plan.block_dim)]
-    sizes = [[(TILE_ELEMENTS, count)] for count in counts]
-    sizes[longer - 1] = [(TILE_ELEMENTS, counts[longer - 1] - 1), (last, 1)]
-    return sizes
+def _sizes(plan: Plan, core: int) -> tuple[tuple[int, int], ...]:
+    """Return the sizes of a core's tiles, with their number; the last of all may be shorter."""
+    longer = plan.tiling["handleExtraLoopCoreNum"]
+    has_last = core == longer - 1
+    whole = plan.tiling["loopNumPerCore"] + (core < longer) - has_last
+    return (TILE_ELEMENTS, whole), (plan.tiling["numLastLoop"], int(has_last))
 
 
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
 
-    def nodes(core: int, sizes: list[tuple[int, int]], tile: TileOf) -> tuple[Node, ...]:
+    def nodes(core: int, tile: TileOf) -> tuple[Node, ...]:
+        sizes = _sizes(plan, core)
         if sum(count for _, count in sizes) > SHOWN_TILES:
             return tuple(Loop(tile(size), count) for size, count in sizes if count)
         lengths = (size for size, count in sizes for _ in range(count))
-        starts = itertools.count(core * TILE_ELEMENTS, plan.block_dim * TILE_ELEMENTS)
         return tuple(
-            Loop(tile(length), 1, "elements", length, start)
-            for start, length in zip(starts, lengths, strict=False)
+            Loop(
+                tile(length), 1, "elements", length, TILE_ELEMENTS * (core + turn * plan.block_dim)
+            )
+            for turn, length in enumerate(lengths)
         )
 
     return program_of(
         plan,
         _kinds(plan),
-        lambda tile: {core: nodes(core, sizes, tile) for core, sizes in enumerate(_sizes(plan))},
+        lambda tile: {core: nodes(core, tile) for core in range(plan.block_dim)},
         Text("the two powers, once a core"),
     )
 
@@ -168,14 +165,16 @@ def instructions(plan: Plan) -> InstructionLists:
     @cache
     def tile(elements: int) -> Issues:
         return tuple(
-            full_repeats(kind, elements, 0, 0, between=SOURCES)
+            full_repeats(kind, elements, 0, 0, between="two buffers of a tile")
             if kind in TWO_SOURCES
             else full_repeats(kind, elements)
             for kind in _kinds(plan)
         )
 
     cores = {
-        core: sum((repeated(tile(size), count) for size, count in sizes), repeated(power, POWERS))
-        for core, sizes in enumerate(_sizes(plan))
+        core: sum(
+            (repeated(tile(size), count) for size, count in _sizes(plan, core)), repeated(power, 2)
+        )
+        for core in range(plan.block_dim)
     }
     return InstructionLists(cores, plan.tiling["tilingKey"] in (FP32_KEY, FP32_KEY + 1))

@@ -22,7 +22,6 @@ from npu_sim.tiling.common import (
     ceil_div,
     nothing,
     raw_planner,
-    vendor_fields,
 )
 
 SLOTS, AMSGRAD_SLOTS = 22, 26
@@ -132,7 +131,7 @@ def tile_raw(row: Any, device: Device, rules: Any) -> Tiling:
 def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -> Raw:
     """Return the tiling data under the vendor's names, with the floats of the call."""
     sign = -1.0 if arguments["maximize"] else 1.0
-    return {**vendor_fields(tiling, rules), **base.vendor_floats(arguments), "gt": sign}
+    return {**base.vendor_structure(tiling, arguments, rules), "gt": sign}
 
 
 def row_of(inputs: Raw, rules: Any) -> Any:
