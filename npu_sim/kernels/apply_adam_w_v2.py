@@ -159,16 +159,13 @@ def _step(
         begin, end = number * PIECE, min((number + 1) * PIECE, size)
         norm, part = old.max_grad_norm[begin:end], grad[begin:end]
         piece = State(old.var[begin:end], old.m[begin:end], old.v[begin:end], norm)
-        if is_950 or amsgrad:
-            _compute(piece, part, s, is_950, amsgrad, results)
-        else:
-            _compute(piece, part, s, False, False, results)  # compiled without the branches
+        _compute(piece, part, s, is_950, amsgrad, results)
         _count(piece, part, s, patterns[V], counts[chunk])
         _store(results[VAR], patterns[VAR], ties.var, new.var[begin:end], streams)
         _store(results[M], patterns[M], ties.m, new.m[begin:end], streams)
         _store(results[V], patterns[V], ties.v, new.v[begin:end], streams)
-        norm = new.max_grad_norm[begin:end]  # empty without amsgrad
-        _store(results[LARGEST], patterns[LARGEST], ties.max_grad_norm, norm, streams)
+        largest = new.max_grad_norm[begin:end]  # empty without amsgrad
+        _store(results[LARGEST], patterns[LARGEST], ties.max_grad_norm, largest, streams)
     end_streams()
 
 

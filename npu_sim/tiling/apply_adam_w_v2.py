@@ -32,8 +32,8 @@ TILE_ELEMENTS = 2432
 """Elements of a tile."""
 STEP_CODES = {"float32": 0, "int64": 1}
 """Codes of the dtype of step."""
-STATE = ("var", "m", "v", "grad", "max_grad_norm")
-"""The tensors of one shape; the last is optional."""
+STATE = ("var", "m", "v", "max_grad_norm")
+"""The tensors that a step updates, of the shape of grad; the last is optional."""
 FLOATS = {
     "lr": "lr",
     "beta1": "beta1",
@@ -80,8 +80,10 @@ NO_TILING: Tiling = nothing(Tiling)
 
 def has_one_dtype(row: Any) -> bool:
     """Return whether all tensors but step have one dtype."""
-    same = row.dtype == row.m_dtype == row.v_dtype == row.grad_dtype
-    return bool(same and (row.with_norm == 0 or row.norm_dtype == row.dtype))
+    return bool(
+        row.dtype == row.m_dtype == row.v_dtype == row.grad_dtype
+        and (row.with_norm == 0 or row.norm_dtype == row.dtype)
+    )
 
 
 def path_of(row: Any) -> int:
@@ -130,7 +132,7 @@ def row_of(inputs: Raw, rules: Any) -> Any:
     step, with_norm = inputs["step_shape"], inputs["max_grad_norm_shape"] is not None
     if step is None or prod(step) != 1 or (len(step) != 1 and rules.takes_any_step_shape == 0):
         return None
-    given = STATE if with_norm else STATE[:-1]
+    given = ("grad", *(STATE if with_norm else STATE[:-1]))
     shapes = [inputs[f"{name}_shape"] for name in given]
     if shapes.count(shapes[0]) < len(shapes) or shapes[0] is None or inputs["amsgrad"] > with_norm:
         return None
@@ -142,7 +144,7 @@ def row_of_dtypes(inputs: Raw, given: tuple[str, ...]) -> Any:
     dtypes = {name: inputs[f"{name}_dtype"] for name in given}
     if not DTYPE_CODES.keys() >= set(dtypes.values()) or inputs["step_dtype"] not in STEP_CODES:
         return None
-    var, m, v, grad, *norm = (DTYPE_CODES[dtype] for dtype in dtypes.values())
+    grad, var, m, v, *norm = (DTYPE_CODES[dtype] for dtype in dtypes.values())
     return SimpleNamespace(
         elements=prod(inputs["var_shape"]),
         dtype=var,

@@ -10,12 +10,10 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import FORMATS, Caveat, Run, caveat, to_fp32
 from npu_sim.numbers.values import normal
-from npu_sim.tiling.apply_adam_w_v2 import CAST, path_of
+from npu_sim.tiling.apply_adam_w_v2 import CAST, STATE, path_of
 
 F = np.float32
 ONE = F(1)
-STATE = ("var", "m", "v", "max_grad_norm")
-"""The tensors that a step updates."""
 
 
 def power(x: np.float32, y: np.float32) -> np.float32:

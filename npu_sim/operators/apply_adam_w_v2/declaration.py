@@ -28,15 +28,12 @@ from npu_sim.framework.vocabulary import (
     shape_text,
 )
 from npu_sim.tiling import apply_adam_w_v2 as tiler
-from npu_sim.tiling.common import MAX_RANK
-
-STEP_DTYPES = tuple(tiler.STEP_CODES)
 
 
 def check_dtypes(call: Inspection) -> None:
     """Check each dtype alone (page, "Contract" 2): no combination of them is refused."""
     checks.Dtypes("var m v max_grad_norm grad", FLOAT_DTYPES)(call)
-    checks.Dtypes("step", STEP_DTYPES)(call)
+    checks.Dtypes("step", tuple(tiler.STEP_CODES))(call)
 
 
 def check_rank(call: Inspection) -> None:
@@ -45,7 +42,7 @@ def check_rank(call: Inspection) -> None:
     if (
         call.limits == "documented"
         and call.rules.documents_rank
-        and not (1 <= spec.rank <= MAX_RANK)
+        and not (1 <= spec.rank <= checks.MAX_RANK)
     ):
         raise AclnnError(
             INVALID,
@@ -53,7 +50,7 @@ def check_rank(call: Inspection) -> None:
             Text("var {spec} has rank {rank}", spec=spec, rank=spec.rank),
             Text(
                 "rank 1 to {most}, a documented limit: {hardware} allows more",
-                most=MAX_RANK,
+                most=checks.MAX_RANK,
                 hardware=Argument("limits", "hardware"),
             ),
         )
@@ -133,7 +130,7 @@ OPERATOR = Operator(
         Word("v_dtype", "dtype of v", FLOAT_DTYPES, "float32"),
         Word("grad_dtype", "dtype of grad", FLOAT_DTYPES, "float32"),
         Word("norm_dtype", "dtype of max_grad_norm", FLOAT_DTYPES, "float32"),
-        Word("step_dtype", "dtype of step", STEP_DTYPES, "float32"),
+        Word("step_dtype", "dtype of step", tuple(tiler.STEP_CODES), "float32"),
         Switch("with_norm", "whether max_grad_norm is given", tensor="max_grad_norm"),
         Switch("amsgrad", "amsgrad"),
         Switch("maximize", "maximize"),

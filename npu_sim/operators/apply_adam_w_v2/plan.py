@@ -24,11 +24,18 @@ from npu_sim.framework.vocabulary import (
     to_fp32,
     vector_plan,
 )
-from npu_sim.operators.apply_adam_w_v2.compute import ONE, STATE, F
 from npu_sim.operators.shared.launches import Executor
 from npu_sim.operators.shared.normalised_rows import SYSTEM
-from npu_sim.tiling import apply_adam_w_v2 as tiler
-from npu_sim.tiling.apply_adam_w_v2 import CAST, MIXED, NATIVE, path_of
+from npu_sim.tiling.apply_adam_w_v2 import (
+    CAST,
+    MIXED,
+    NATIVE,
+    STATE,
+    TILE_ELEMENTS,
+    buffers,
+    path_of,
+    vendor_structure,
+)
 
 PATHS = {NATIVE: "native", MIXED: "mixed", CAST: "cast"}
 
@@ -56,17 +63,16 @@ def describe(case: Case) -> Description:
     return description(
         case,
         path_reason=Text(
-            "tiles of {elements}, whatever the dtype",
-            elements=counted(tiler.TILE_ELEMENTS, "element"),
+            "tiles of {elements}, whatever the dtype", elements=counted(TILE_ELEMENTS, "element")
         ),
         per_core=Text("core c takes the tiles c, c + {cores}, ...", cores=tiling.block_dim),
-        buffers=tiler.buffers(tiling.tiling_key),
+        buffers=buffers(tiling.tiling_key),
         ranges=[
             (0, tiling.tiles_per_core + (core < tiling.longer_cores))
             for core in range(tiling.block_dim)
         ],
         unit="tile",
-        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
+        fields=vendor_structure(tiling, case.arguments, case.rules),
         caveats=(*caveats(case), *_idle_cores(case)),
     )
 
@@ -164,7 +170,7 @@ def caveats(case: Case) -> Iterator[Caveat]:
             "its Cast, and perhaps the path",
         )
     v_format = FORMATS[case.specs["v"].dtype]
-    rest = float(ONE - to_fp32(arguments.beta2))
+    rest = float(1 - to_fp32(arguments.beta2))
     if v_format.name != "float32" and 0 < rest <= 2.0 ** -(v_format.mantissa_bits + 2):
         yield caveat(
             "moments_never_decay",
@@ -182,7 +188,7 @@ def caveats(case: Case) -> Iterator[Caveat]:
                 "decaying",
                 name=name,
             )
-    if to_fp32(arguments.eps) == F(0):
+    if to_fp32(arguments.eps) == 0:
         yield caveat(
             "zero_eps", "eps", "eps is 0 in fp32: an element with v = 0 becomes inf or nan"
         )
@@ -197,9 +203,9 @@ def _idle_cores(case: Case) -> Iterator[Caveat]:
             "{used} of {cores} cores work; {elements} elements use all of them",
             used=used,
             cores=cores,
-            elements=cores * tiler.TILE_ELEMENTS,
+            elements=cores * TILE_ELEMENTS,
         )
-    needed = sum(tiler.buffers(case.tiling.tiling_key).values())
+    needed = sum(buffers(case.tiling.tiling_key).values())
     if needed > case.device.ub_bytes:
         yield caveat(
             "buffer_too_small",

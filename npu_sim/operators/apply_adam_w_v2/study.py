@@ -18,7 +18,7 @@ from npu_sim.framework.vocabulary import (
     numpy_dtype,
     to_fp32,
 )
-from npu_sim.operators.apply_adam_w_v2.compute import STATE, power, powers_of, uncertainties
+from npu_sim.operators.apply_adam_w_v2.compute import power, powers_of, uncertainties
 from npu_sim.operators.shared.study import (
     Experiment,
     Numbers,
@@ -30,6 +30,7 @@ from npu_sim.operators.shared.study import (
     run,
     single_terms,
 )
+from npu_sim.tiling.apply_adam_w_v2 import STATE
 
 RELATIVE = 2.0**-22
 """What root, division and an error of ln change of the step, besides one unit of the powers."""

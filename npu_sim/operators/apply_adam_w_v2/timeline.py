@@ -10,9 +10,8 @@ from collections.abc import Callable
 from functools import cache
 
 from npu_sim.framework.vocabulary import FP32_BYTES, Plan, TensorSpec, Text
-from npu_sim.operators.apply_adam_w_v2.compute import STATE
-from npu_sim.operators.shared.timelines import RATES
-from npu_sim.tiling.apply_adam_w_v2 import FP32_KEY, TILE_ELEMENTS
+from npu_sim.operators.shared.timelines import RATES, SHOWN_TILES
+from npu_sim.tiling.apply_adam_w_v2 import FP32_KEY, STATE, TILE_ELEMENTS
 from npu_sim.timelines import (
     NARROWING,
     WIDENING,
@@ -57,8 +56,6 @@ POWER = {
 """Instructions of one repeat of the power function, and their number."""
 WIDE_REPEATS, MIXED_REPEATS = 16, 9
 """Repeats of one further duplicate of the power function; the second with mixed dtypes."""
-SHOWN_TILES = 40
-"""Most tiles of a core that are listed in their order; more are only counted."""
 STEP = Step(
     "tile",
     "m', v', then var' = var*decay - m' / (root(v')*inv_root + eps) * size",

@@ -209,6 +209,9 @@ RATES = {
 }
 """Rate by kind of instruction, of fp32 elements; those of copy and gather are not published."""
 
+SHOWN_TILES = 40
+"""Most tiles of a core that are listed in their order, with their place; more are only counted."""
+
 
 def placed(kind: str, elements: int, starts: Mapping[str, int], sources: Sequence[str]) -> Issue:
     """Return an instruction whose two sources are at the start of these buffers."""

@@ -22,7 +22,7 @@ from npu_sim.framework.vocabulary import (
     align,
     ceil_div,
 )
-from npu_sim.operators.shared.timelines import RATES, buffer_sizes, placed
+from npu_sim.operators.shared.timelines import RATES, SHOWN_TILES, buffer_sizes, placed
 from npu_sim.tiling.swi_glu import BUFFERS
 from npu_sim.timelines import (
     NARROWING,
@@ -47,8 +47,6 @@ WHERE = "rows {rows}, columns {columns}"
 ONES = Step("ones", "a buffer is filled with ones", live=("ones",))
 Listed = tuple[tuple[str, ...], ...]
 """Instructions on a tile: the kind, then the buffers of two sources."""
-SHOWN_TILES = 40
-"""Most tiles of a core that are listed in their order, with their place; more are only counted."""
 
 
 class TileLists(NamedTuple):

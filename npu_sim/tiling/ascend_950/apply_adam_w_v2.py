@@ -139,7 +139,7 @@ def row_of(inputs: Raw, rules: Any) -> Any:
 
     It does not look at the dtype of max_grad_norm, nor whether it is there.
     """
-    shapes = {name: inputs[f"{name}_shape"] for name in (*base.STATE, "step")}
+    shapes = {name: inputs[f"{name}_shape"] for name in ("grad", *base.STATE, "step")}
     var, norm = shapes["var"], shapes.pop("max_grad_norm")
     if None in shapes.values() or prod(shapes.pop("step")) != 1:
         return None
@@ -149,7 +149,7 @@ def row_of(inputs: Raw, rules: Any) -> Any:
         return None
     if norm is not None and norm != var and 1 not in (prod(norm), prod(var)):
         return None
-    row = base.row_of_dtypes(inputs, base.STATE[:-1])
+    row = base.row_of_dtypes(inputs, ("grad", *base.STATE[:-1]))
     if row is not None and norm is not None:
         row.elements = max(row.elements, prod(norm))
     return row
