@@ -10,13 +10,12 @@ from collections.abc import Callable
 from functools import cache
 
 from npu_sim.framework.vocabulary import FP32_BYTES, Plan, TensorSpec, Text
-from npu_sim.operators.shared.timelines import RATES, SHOWN_TILES
+from npu_sim.operators.shared.timelines import SHOWN_TILES, in_fp32
 from npu_sim.tiling.apply_adam_w_v2 import FP32_KEY, STATE, TILE_ELEMENTS
 from npu_sim.timelines import (
     NARROWING,
     WIDENING,
     Copy,
-    Instruction,
     InstructionLists,
     Issue,
     Issues,
@@ -113,8 +112,11 @@ def program_of(
 
     @cache
     def tile(elements: int) -> tuple[Node, ...]:
-        vector = tuple(Instruction(RATES[kind], "float32", elements) for kind in kinds)
-        return (vector_tile(copies(read, elements), vector, copies(written, elements), STEP),)
+        return (
+            vector_tile(
+                copies(read, elements), in_fp32(kinds, elements), copies(written, elements), STEP
+            ),
+        )
 
     views = tuple(View(name, total, 1, {"elements": 1}) for name in (*read, *written))
     phase = vector_phase("tiles", cores_of(tile), 2, 2)
