@@ -117,6 +117,7 @@ from npu_sim.tiling.common import (
     largest_power,
     nothing,
     sort_workspace_bytes,
+    to_fp32,
     vendor_fields,
 )
 
@@ -231,6 +232,7 @@ __all__ = [
     "sort_workspace_bytes",
     "spread",
     "storage_view",
+    "to_fp32",
     "ub_memory",
     "unsupported_values",
     "vector_plan",

@@ -24,7 +24,7 @@ PIECE = 1024
 MAGNITUDE, INFINITY_BITS = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
 """Bits of a fp32 number besides its sign, and those of inf."""
 SMALLEST_NORMAL = np.float32(2.0**-126)
-_ZERO, _INFINITY, _BIT = np.float32(0), np.float32(np.inf), np.uint32(1)
+_ZERO, _ONE, _INFINITY, _BIT = np.float32(0), np.float32(1), np.float32(np.inf), np.uint32(1)
 Floats = NDArray[np.float32]
 VAR, M, V, LARGEST = range(4)
 """Rows of the scratch memory of a thread, in the order of `State`."""
@@ -51,11 +51,7 @@ class Scalars(NamedTuple):
     sign: np.float32
     """-1 with maximize, else 1."""
     beta1: np.float32
-    rest1: np.float32
-    """1 - beta1."""
     beta2: np.float32
-    rest2: np.float32
-    """1 - beta2."""
     decay: np.float32
     """1 - lr*weightDecay."""
     root: np.float32
@@ -90,8 +86,9 @@ def _compute(old: State, grad, s: Scalars, is_950: bool, amsgrad: bool, results:
     new_var, new_m, new_v, largest = results[VAR], results[M], results[V], results[LARGEST]
     for index in range(grad.size):
         g, m, v = widen(grad[index]) * s.sign, widen(old.m[index]), widen(old.v[index])
-        second = v * s.beta2 + (g * g) * s.rest2
-        first = m * s.beta1 + g * s.rest1 if is_950 else (g - m) * s.rest1 + m
+        second = v * s.beta2 + (g * g) * (_ONE - s.beta2)
+        rest = _ONE - s.beta1
+        first = m * s.beta1 + g * rest if is_950 else (g - m) * rest + m
         new_m[index], new_v[index] = first, second
         if amsgrad:
             second = _larger(widen(old.max_grad_norm[index]), second)
@@ -119,12 +116,10 @@ def _count(old: State, grad, s: Scalars, bits, counts) -> None:
         below = np.uint32(magnitude - _BIT)  # 0 becomes the largest
         highest = magnitude if magnitude > highest else highest
         lowest = below if below < lowest else lowest
-    if highest >= INFINITY_BITS:
+    if highest >= INFINITY_BITS or lowest < s.vanishing:
         for index in range(grad.size):
             g = widen(grad[index])
             counts[OVERFLOWS] += (g * g == _INFINITY) & (abs(g) < _INFINITY)
-    if lowest < s.vanishing:
-        for index in range(grad.size):
             counts[UNDERFLOWS] += np.uint32((bits[index] & MAGNITUDE) - _BIT) < s.vanishing
     if counts[MOMENTS] == 0:
         for index in range(grad.size):
@@ -153,29 +148,24 @@ def _step(
     ties: State,
     streams: bool,
     scratch: Floats,
-    bits,
     counts,
     new: State,
 ) -> None:
-    """Compute a chunk of the pieces; ``bits`` are those of ``scratch``."""
+    """Compute a chunk of the pieces."""
     chunks, size, amsgrad = len(scratch), grad.size, new.max_grad_norm.size > 0
     pieces = (size + PIECE - 1) // PIECE
-    results, patterns = scratch[chunk], bits[chunk]
+    results, patterns = scratch[chunk], scratch[chunk].view(np.uint32)
     for number in range(pieces * chunk // chunks, pieces * (chunk + 1) // chunks):
         begin, end = number * PIECE, min((number + 1) * PIECE, size)
         norm, part = old.max_grad_norm[begin:end], grad[begin:end]
         piece = State(old.var[begin:end], old.m[begin:end], old.v[begin:end], norm)
-        if is_950 or amsgrad:
-            _compute(piece, part, s, is_950, amsgrad, results)
-        else:
-            _compute(piece, part, s, False, False, results)  # compiled without the branches
+        _compute(piece, part, s, is_950, amsgrad, results)
         _count(piece, part, s, patterns[V], counts[chunk])
         _store(results[VAR], patterns[VAR], ties.var, new.var[begin:end], streams)
         _store(results[M], patterns[M], ties.m, new.m[begin:end], streams)
         _store(results[V], patterns[V], ties.v, new.v[begin:end], streams)
-        if amsgrad:
-            norm = new.max_grad_norm[begin:end]
-            _store(results[LARGEST], patterns[LARGEST], ties.max_grad_norm, norm, streams)
+        largest = new.max_grad_norm[begin:end]  # empty without amsgrad
+        _store(results[LARGEST], patterns[LARGEST], ties.max_grad_norm, largest, streams)
     end_streams()
 
 
@@ -192,6 +182,5 @@ def apply_adam_w(
     counts = np.zeros((threads, 3), np.int64)
     streams = new.var.nbytes > STREAM_BYTES and old.var.ctypes.data != new.var.ctypes.data
     ties = State(*(out.dtype == np.uint16 and not is_950 for out in new))
-    bits = scratch.view(np.uint32)
-    _step.over(threads, old, grad, scalars, is_950, ties, streams, scratch, bits, counts, new)
+    _step.over(threads, old, grad, scalars, is_950, ties, streams, scratch, counts, new)
     return [int(count) for count in counts.sum(axis=0)]

@@ -7,9 +7,8 @@ Source: specification page ``apply_adam_w_v2``, section "Tiling".
 
 from collections.abc import Mapping
 from math import prod
+from types import SimpleNamespace
 from typing import Annotated, Any, NamedTuple
-
-import numpy as np
 
 from npu_sim.cores import Device
 from npu_sim.tiling.common import (
@@ -25,6 +24,7 @@ from npu_sim.tiling.common import (
     ceil_div,
     nothing,
     raw_planner,
+    to_fp32,
     vendor_fields,
 )
 
@@ -32,8 +32,8 @@ TILE_ELEMENTS = 2432
 """Elements of a tile."""
 STEP_CODES = {"float32": 0, "int64": 1}
 """Codes of the dtype of step."""
-STATE = ("var", "m", "v", "grad", "max_grad_norm")
-"""The tensors of one shape; the last is optional."""
+STATE = ("var", "m", "v", "max_grad_norm")
+"""The tensors that a step updates, of the shape of grad; the last is optional."""
 FLOATS = {
     "lr": "lr",
     "beta1": "beta1",
@@ -47,21 +47,6 @@ FP32_KEY = 105
 lower; where only the gradient has that dtype, 2 and 4 higher."""
 NATIVE, MIXED, CAST = 0, 1, 2
 """Paths: one dtype; 16-bit gradients of an fp32 state; Cast of all that is not fp32."""
-
-
-class Problem(NamedTuple):
-    """What the planner reads of a call: elements, codes of dtypes, and switches."""
-
-    elements: int
-    dtype: int
-    m_dtype: int
-    v_dtype: int
-    grad_dtype: int
-    norm_dtype: int
-    step_dtype: int
-    with_norm: int
-    amsgrad: int
-    maximize: int
 
 
 class Tiling(NamedTuple):
@@ -93,94 +78,74 @@ NO_TILING: Tiling = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 
-def has_one_dtype(problem: Problem) -> bool:
+def has_one_dtype(row: Any) -> bool:
     """Return whether all tensors but step have one dtype."""
-    same = problem.dtype == problem.m_dtype == problem.v_dtype == problem.grad_dtype
-    return same and (problem.with_norm == 0 or problem.norm_dtype == problem.dtype)
+    return bool(
+        row.dtype == row.m_dtype == row.v_dtype == row.grad_dtype
+        and (row.with_norm == 0 or row.norm_dtype == row.dtype)
+    )
 
 
-def path_of(problem: Problem) -> int:
+def path_of(row: Any) -> int:
     """Return the path on which the call plans its kernel (page, "Contract")."""
-    if has_one_dtype(problem):
+    if has_one_dtype(row):
         return NATIVE
-    wide = problem.dtype == FP32 and problem.m_dtype == FP32 and problem.v_dtype == FP32
-    norm_fits = problem.with_norm == 0 or problem.norm_dtype == problem.grad_dtype
+    wide = row.dtype == FP32 and row.m_dtype == FP32 and row.v_dtype == FP32
+    norm_fits = row.with_norm == 0 or row.norm_dtype == row.grad_dtype
     return MIXED if wide and norm_fits else CAST
 
 
-def key_of(problem: Problem) -> int:
-    """Return the tiling key of the raw planner; 0 where it leaves the key unset."""
-    if has_one_dtype(problem):
-        return FP32_KEY - 2 * problem.grad_dtype + problem.step_dtype
-    if problem.grad_dtype == FP32:
-        return 0
-    return FP32_KEY + 2 * problem.grad_dtype + problem.step_dtype
+def tile(row: Any, device: Device, rules: Any) -> Tiling:
+    """Plan one call, with Casts where its dtypes need them."""
+    return tile_path(row, path_of(row), device) if device.vector_cores > 0 else NO_TILING
 
 
-def tile_kernel(problem: Problem, device: Device, rules: Any) -> Tiling:
-    """Plan the kernel for tensors of these dtypes, without Casts."""
-    cores = device.vector_cores
-    tiles = ceil_div(problem.elements, TILE_ELEMENTS)
+def tile_path(row: Any, path: int, device: Device) -> Tiling:
+    """Plan the kernel of a path; the raw planner leaves the key unset for a mixed fp32 grad."""
+    cores, grad = device.vector_cores, FP32 if path == CAST else row.grad_dtype
+    tiles = ceil_div(row.elements, TILE_ELEMENTS)
     tiles_per_core = (tiles - 1) // cores
+    key = FP32_KEY + (2 if path == MIXED else -2) * grad + row.step_dtype
     return Tiling(
         status=SUCCESS,
-        tiling_key=key_of(problem),
+        tiling_key=0 if path == MIXED and grad == FP32 else key,
         block_dim=min(tiles, cores),
         workspace_bytes=SYSTEM_WORKSPACE_BYTES,
         cores=cores,
         longer_cores=min(tiles - tiles_per_core * cores, tiles),  # 0 of an empty var
         tile_elements=TILE_ELEMENTS,
         tiles_per_core=tiles_per_core,
-        last_elements=problem.elements - (tiles - 1) * TILE_ELEMENTS,
-        is_bf16=int(problem.grad_dtype == BF16),
-        amsgrad=problem.amsgrad,
-        maximize=problem.maximize,
+        last_elements=row.elements - (tiles - 1) * TILE_ELEMENTS,
+        is_bf16=int(grad == BF16),
+        amsgrad=row.amsgrad,
+        maximize=row.maximize,
     )
 
 
-def kernel_problem(problem: Any) -> Problem:
-    """Return a call as its kernel sees it: after the Casts, if there are any."""
-    is_cast = path_of(problem) == CAST
-    return Problem(
-        elements=problem.elements,
-        dtype=FP32 if is_cast else problem.dtype,
-        m_dtype=FP32 if is_cast else problem.m_dtype,
-        v_dtype=FP32 if is_cast else problem.v_dtype,
-        grad_dtype=FP32 if is_cast else problem.grad_dtype,
-        norm_dtype=FP32 if is_cast else problem.norm_dtype,
-        step_dtype=problem.step_dtype,
-        with_norm=problem.with_norm,
-        amsgrad=problem.amsgrad,
-        maximize=problem.maximize,
-    )
+def tile_raw(row: Any, device: Device, rules: Any) -> Tiling:
+    """Plan the kernel as the raw planner does, which knows no Casts."""
+    return tile_path(row, NATIVE if has_one_dtype(row) else MIXED, device)
 
 
-def tile(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan one call, with Casts where its dtypes need them."""
-    if device.vector_cores <= 0:
-        return NO_TILING
-    return tile_kernel(kernel_problem(row), device, rules)
-
-
-def problem_of(inputs: Raw, rules: Any) -> Problem | None:
-    """Return the problem of the raw planner's inputs; None where it refuses them."""
+def row_of(inputs: Raw, rules: Any) -> Any:
+    """Return the raw planner's inputs as the row of a call; None where it refuses them."""
     step, with_norm = inputs["step_shape"], inputs["max_grad_norm_shape"] is not None
     if step is None or prod(step) != 1 or (len(step) != 1 and rules.takes_any_step_shape == 0):
         return None
-    given = STATE if with_norm else STATE[:-1]
+    given = ("grad", *(STATE if with_norm else STATE[:-1]))
     shapes = [inputs[f"{name}_shape"] for name in given]
     if shapes.count(shapes[0]) < len(shapes) or shapes[0] is None or inputs["amsgrad"] > with_norm:
         return None
-    return problem_of_dtypes(inputs, given)
+    return row_of_dtypes(inputs, given)
 
 
-def problem_of_dtypes(inputs: Raw, given: tuple[str, ...]) -> Problem | None:
-    """Return the problem of tensors that agree in shape; None for a dtype that is not taken."""
+def row_of_dtypes(inputs: Raw, given: tuple[str, ...]) -> Any:
+    """Return the row of tensors that agree in shape; None for a dtype that is not taken."""
     dtypes = {name: inputs[f"{name}_dtype"] for name in given}
     if not DTYPE_CODES.keys() >= set(dtypes.values()) or inputs["step_dtype"] not in STEP_CODES:
         return None
-    var, m, v, grad, *norm = (DTYPE_CODES[dtype] for dtype in dtypes.values())
-    return Problem(
+    grad, var, m, v, *norm = (DTYPE_CODES[dtype] for dtype in dtypes.values())
+    return SimpleNamespace(
         elements=prod(inputs["var_shape"]),
         dtype=var,
         m_dtype=m,
@@ -195,36 +160,31 @@ def problem_of_dtypes(inputs: Raw, given: tuple[str, ...]) -> Problem | None:
 
 
 def vendor_structure(tiling: Any, arguments: Mapping[str, Any], rules: Any) -> Raw:
-    """Return the tiling data under the vendor's names, with the floats of the call."""
-    return {**vendor_fields(tiling, rules), **vendor_floats(arguments)}
+    """Return the tiling data under the vendor's names, with the floats of the call in 9 digits."""
+    floats = {vendor: float(f"{to_fp32(arguments[name]):.9g}") for vendor, name in FLOATS.items()}
+    return {**vendor_fields(tiling, rules), **floats}
 
 
-def vendor_floats(arguments: Mapping[str, Any]) -> dict[str, float]:
-    """Return the floats of a call in fp32 with 9 digits, as the tiling has them."""
-    return {vendor: float(f"{rounded(arguments[name]):.9g}") for vendor, name in FLOATS.items()}
+KERNELS = {"apply_adam_w_v2": raw_planner(row_of, tile_raw, vendor_structure)}
 
 
-def rounded(value: float) -> np.float32:
-    """Return a number in fp32, as the call passes it; inf beyond its range."""
-    with np.errstate(over="ignore"):
-        return np.float32(value)
-
-
-KERNELS = {"apply_adam_w_v2": raw_planner(problem_of, tile_kernel, vendor_structure)}
-
-
-def buffers(problem: Problem) -> dict[str, int]:
+def buffers(tiling_key: int) -> dict[str, int]:
     """Return the bytes in the Unified Buffer of one core, in the order of allocation.
 
-    ``problem`` is that of the kernel. There is room for max_grad_norm with and without amsgrad.
+    There is room for max_grad_norm with and without amsgrad.
     """
     wide, narrow = 4 * TILE_ELEMENTS, 2 * TILE_ELEMENTS
     powers = {"power1": 32, "power2": 32}
-    if has_one_dtype(problem) and problem.dtype == FP32:
+    if tiling_key < FP32_KEY:
+        return {
+            "inputs": 2 * 5 * narrow,
+            "outputs": 2 * 4 * narrow,
+            "inputs_fp32": 5 * wide,
+            "outputs_fp32": 4 * wide,
+            **powers,
+        }
+    if tiling_key <= FP32_KEY + 1:
         return {"inputs": 2 * 5 * wide, "outputs": 2 * 4 * wide, **powers}
-    if has_one_dtype(problem):
-        fp32 = {"inputs_fp32": 5 * wide, "outputs_fp32": 4 * wide}
-        return {"inputs": 2 * 5 * narrow, "outputs": 2 * 4 * narrow, **fp32, **powers}
     return {
         "state": 2 * 3 * wide,
         "grad and max_grad_norm": 2 * 2 * narrow,
@@ -233,12 +193,6 @@ def buffers(problem: Problem) -> dict[str, int]:
         "scratch": 2 * 2 * wide,
         **powers,
     }
-
-
-def tiles_of_core(tiling: Any, core: int) -> range:
-    """Return the numbers of a core's tiles."""
-    count = tiling.tiles_per_core + (core < tiling.longer_cores)
-    return range(core, core + count * tiling.block_dim, tiling.block_dim)
 
 
 STRUCTURES = (

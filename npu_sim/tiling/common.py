@@ -131,6 +131,12 @@ def sort_workspace_bytes(rows: int) -> int:
     return 96 if rows <= ROWS_IN_UB else 16 * align(rows, 8) + 64
 
 
+def to_fp32(value: float) -> np.float32:
+    """Return a number in fp32, as a call passes it; inf beyond its range."""
+    with np.errstate(over="ignore"):
+        return np.float32(value)
+
+
 SUCCESS = 0
 """``status`` of a planner's result: there is a tiling."""
 FAILED = 1

@@ -40,6 +40,7 @@ from npu_sim.tiling.common import (
     element_bytes,
     nothing,
     raw_planner,
+    to_fp32,
     vendor_fields,
 )
 
@@ -381,12 +382,6 @@ def row_range(tiling: Any, core: int) -> tuple[int, int]:
     return chunk_range(core, tiling.block_factor, tiling.rows)
 
 
-def rounded_epsilon(epsilon: float) -> np.float32:
-    """Return epsilon in fp32; inf beyond its range."""
-    with np.errstate(over="ignore"):
-        return np.float32(epsilon)
-
-
 def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -> Raw:
     """Return the tiling data of the release under the vendor's names."""
     return {**vendor_fields(tiling, rules), "epsilon": vendor_epsilon(arguments)}
@@ -394,13 +389,13 @@ def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -
 
 def vendor_epsilon(arguments: Mapping[str, Any]) -> float:
     """Return epsilon in fp32 with 9 digits, as the tiling has it."""
-    return float(f"{rounded_epsilon(arguments['epsilon']):.9g}")
+    return float(f"{to_fp32(arguments['epsilon']):.9g}")
 
 
 def problem_of(inputs: Raw, rules: Any) -> Problem | None:
     """Return the problem of the raw planner's inputs."""
     x, gamma, y, rstd = (tuple(inputs[f"{name}_shape"]) for name in ("x", "gamma", "y", "rstd"))
-    if not takes_shapes(x, gamma, y, rstd) or rounded_epsilon(inputs["epsilon"]) < 0:
+    if not takes_shapes(x, gamma, y, rstd) or to_fp32(inputs["epsilon"]) < 0:
         return None
     return Problem(
         row=prod(x[: len(x) - len(gamma)]),

@@ -6,7 +6,6 @@ Source: specification page ``apply_adam_w_v2_950``.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,42 +19,28 @@ from npu_sim.framework.vocabulary import (
     Text,
     caveat,
     counted,
-    vector_plan,
+    to_fp32,
 )
-from npu_sim.operators.apply_adam_w_v2.compute import (
-    ONE,
-    F,
-    compute_step,
-    power_950,
-    powers_of,
-    scalars_of,
-)
-from npu_sim.operators.apply_adam_w_v2.plan import PATHS, caveats, decisions, launches
-from npu_sim.operators.apply_adam_w_v2.timeline import TileOf, elements_of, program_of
-from npu_sim.operators.shared.normalised_rows import SYSTEM
-from npu_sim.tiling.apply_adam_w_v2 import CAST, path_of, rounded
+from npu_sim.operators.apply_adam_w_v2.compute import ONE, F, compute_step, powers_of, scalars_of
+from npu_sim.operators.apply_adam_w_v2.plan import caveats, description
+from npu_sim.operators.apply_adam_w_v2.timeline import program_of
 from npu_sim.tiling.ascend_950 import apply_adam_w_v2 as tiler
-from npu_sim.timelines import Node, Program, ranged
+from npu_sim.timelines import Program, ranged_cores
 
 
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
-    tiling, nodes = case.tiling, launches(case)
+    tiling = case.tiling
     parts = [tiler.range_of_core(tiling, core) for core in range(tiling.block_dim)]
-    description = vector_plan(
+    return description(
         case,
-        path=PATHS[path_of(case.row)],
         path_reason=Text("tiles of {elements}", elements=counted(tiling.tile_elements, "element")),
         buffers={"pool": tiler.pool_bytes(case.row, tiling)},
         ranges=[(part.start, part.stop) for part in parts],
         unit="element",
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
-        workspace=(SYSTEM,),
-        launches=nodes if path_of(case.row) == CAST else None,
-        conditions=lambda: decisions(case),
         caveats=(*caveats(case), *_idle_cores(case)),
     )
-    return replace(description, launches=nodes)
 
 
 def _idle_cores(case: Case) -> Iterator[Caveat]:
@@ -81,27 +66,30 @@ def flushed(value: np.float32) -> np.float32:
     return value * F(0) if abs(value) < np.finfo(F).tiny else value
 
 
+def power(x: np.float32, y: np.float32) -> np.float32:
+    """Return x to the power of y, rounded once."""
+    return F(np.power(np.float64(x), np.float64(y)))
+
+
 def compute(run: Run) -> None:
     """Compute the state after the step."""
     arguments = run.case.arguments
-    powers = powers_of(arguments, run.tensors["step"], power_950)
+    powers = powers_of(arguments, run.tensors["step"], power)
     scalars = scalars_of(arguments, powers, run.case.specs["v"].dtype)
     with np.errstate(all="ignore"):
         root = flushed(np.sqrt(flushed(ONE - powers[1])))
-        size = flushed(flushed(rounded(arguments.lr)) / flushed(powers[0] - ONE))
-    compute_step(run, powers, scalars._replace(root=root, size=size), is_950=True)
+        size = flushed(flushed(to_fp32(arguments.lr)) / flushed(powers[0] - ONE))
+    compute_step(run, powers, {**scalars, "root": root, "size": size}, is_950=True)
 
 
 def program(plan: Plan) -> Program:
     """Return the work of every core: the copies of its tiles, as no rates are published."""
-    size, part = plan.tiling["ubFormer"], plan.tiling["blockFormer"]
-
-    def nodes(core: int, tile: TileOf) -> Iterator[Node]:
-        stop = min((core + 1) * part, elements_of(plan))
-        yield from ranged("elements", core * part, stop, size, tile)
-
-    note = Text("vector instructions: their rates are not published")
-    return program_of(plan, (), nodes, note)
+    return program_of(
+        plan,
+        (),
+        lambda tile: ranged_cores(plan, "elements", plan.tiling["ubFormer"], tile),
+        Text("vector instructions: their rates are not published"),
+    )
 
 
 instructions = None

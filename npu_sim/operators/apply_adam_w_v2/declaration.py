@@ -28,19 +28,12 @@ from npu_sim.framework.vocabulary import (
     shape_text,
 )
 from npu_sim.tiling import apply_adam_w_v2 as tiler
-from npu_sim.tiling.common import MAX_RANK
-
-STEP_DTYPES = tuple(tiler.STEP_CODES)
-CHECK_DTYPES = checks.Dtypes("var m v max_grad_norm grad", FLOAT_DTYPES)
-CHECK_STEP_DTYPE = checks.Dtypes("step", STEP_DTYPES)
-DOCUMENTS = {"var": "varRef", "m": "mRef", "v": "vRef", "max_grad_norm": "maxGradNormOptionalRef"}
-"""The document's names of the tensors of the state, which are inputs and outputs."""
 
 
 def check_dtypes(call: Inspection) -> None:
     """Check each dtype alone (page, "Contract" 2): no combination of them is refused."""
-    CHECK_DTYPES(call)
-    CHECK_STEP_DTYPE(call)
+    checks.Dtypes("var m v max_grad_norm grad", FLOAT_DTYPES)(call)
+    checks.Dtypes("step", tuple(tiler.STEP_CODES))(call)
 
 
 def check_rank(call: Inspection) -> None:
@@ -49,7 +42,7 @@ def check_rank(call: Inspection) -> None:
     if (
         call.limits == "documented"
         and call.rules.documents_rank
-        and not (1 <= spec.rank <= MAX_RANK)
+        and not (1 <= spec.rank <= checks.MAX_RANK)
     ):
         raise AclnnError(
             INVALID,
@@ -57,7 +50,7 @@ def check_rank(call: Inspection) -> None:
             Text("var {spec} has rank {rank}", spec=spec, rank=spec.rank),
             Text(
                 "rank 1 to {most}, a documented limit: {hardware} allows more",
-                most=MAX_RANK,
+                most=checks.MAX_RANK,
                 hardware=Argument("limits", "hardware"),
             ),
         )
@@ -69,35 +62,27 @@ def check_step_shape(call: Inspection) -> None:
     if call.operator.family != ASCEND_950 and not (
         call.rules.takes_any_step_shape or shape == (1,)
     ):
-        message = Text(
-            "step has shape {shape}, which the planner of release {release} refuses "
-            "(step_shape_refused); the first stage reports success, and the second stage fails",
-            shape=shape_text(shape),
-            release=call.profile.release,
+        raise AclnnError(
+            TILING_FAILURE,
+            "step",
+            Text(
+                "step has shape {shape}, which the planner of release {release} refuses "
+                "(step_shape_refused); the first stage reports success, and the second stage fails",
+                shape=shape_text(shape),
+                release=call.profile.release,
+            ),
+            Text("step of shape 1"),
         )
-        raise AclnnError(TILING_FAILURE, "step", message, Text("step of shape 1"))
 
 
-def state(name: str, dtype: str, help_text: str) -> Tensor:
-    """Return a tensor of the state, which the call reads and writes."""
-    return Tensor(
-        name,
-        "elements*",
-        help_text,
-        dtype,
-        document=DOCUMENTS[name],
-        optional=name == "max_grad_norm",
-    )
-
-
-def updated(name: str, dtype: str, help_text: str) -> Output:
-    """Return a tensor of the state after the step."""
+def updated(name: str, dtype: str, document: str, help_text: str) -> Output:
+    """Return a tensor of the state after the step; in the document it is the input."""
     return Output(
         f"{name}_out",
         "elements*",
         help_text,
         dtype,
-        document=DOCUMENTS[name],
+        document=document,
         parts="element",
         given_with=name if name == "max_grad_norm" else "",
         in_place=name,
@@ -109,12 +94,19 @@ OPERATOR = Operator(
     title="ApplyAdamWV2",
     summary="Compute one step of AdamW on a parameter as the product does.",
     arguments=(
-        state("var", "dtype", "the parameter, of any shape"),
-        state("m", "m_dtype", "first moment, like var"),
-        state("v", "v_dtype", "second moment, like var"),
+        Tensor("var", "elements*", "the parameter, of any shape", "dtype", document="varRef"),
+        Tensor("m", "elements*", "first moment, like var", "m_dtype", document="mRef"),
+        Tensor("v", "elements*", "second moment, like var", "v_dtype", document="vRef"),
         Tensor("grad", "elements*", "gradient, like var", "grad_dtype"),
         Tensor("step", "steps*", "number of updates before this one, one element", "step_dtype"),
-        state("max_grad_norm", "norm_dtype", "largest second moment so far, like var; for amsgrad"),
+        Tensor(
+            "max_grad_norm",
+            "elements*",
+            "largest second moment so far, like var; for amsgrad",
+            "norm_dtype",
+            document="maxGradNormOptionalRef",
+            optional=True,
+        ),
         Attribute("lr", float, "learning rate", 1e-3),
         Attribute("beta1", float, "decay of the first moment", 0.9),
         Attribute("beta2", float, "decay of the second moment", 0.999),
@@ -122,12 +114,13 @@ OPERATOR = Operator(
         Attribute("eps", float, "what is added to the root of the second moment", 1e-8),
         Attribute("amsgrad", bool, "divide by the root of the largest second moment so far", False),
         Attribute("maximize", bool, "maximize: the gradient is negated", False),
-        updated("var", "dtype", "var after the step"),
-        updated("m", "m_dtype", "m after the step"),
-        updated("v", "v_dtype", "v after the step"),
+        updated("var", "dtype", "varRef", "var after the step"),
+        updated("m", "m_dtype", "mRef", "m after the step"),
+        updated("v", "v_dtype", "vRef", "v after the step"),
         updated(
             "max_grad_norm",
             "norm_dtype",
+            "maxGradNormOptionalRef",
             "max_grad_norm after the step; None where it is not given",
         ),
     ),
@@ -137,7 +130,7 @@ OPERATOR = Operator(
         Word("v_dtype", "dtype of v", FLOAT_DTYPES, "float32"),
         Word("grad_dtype", "dtype of grad", FLOAT_DTYPES, "float32"),
         Word("norm_dtype", "dtype of max_grad_norm", FLOAT_DTYPES, "float32"),
-        Word("step_dtype", "dtype of step", STEP_DTYPES, "float32"),
+        Word("step_dtype", "dtype of step", tuple(tiler.STEP_CODES), "float32"),
         Switch("with_norm", "whether max_grad_norm is given", tensor="max_grad_norm"),
         Switch("amsgrad", "amsgrad"),
         Switch("maximize", "maximize"),

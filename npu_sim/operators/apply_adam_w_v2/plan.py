@@ -18,17 +18,24 @@ from npu_sim.framework.vocabulary import (
     Launch,
     Text,
     caveat,
-    contiguous_copy,
     counted,
     decision,
-    intermediate,
     joined,
+    to_fp32,
     vector_plan,
 )
-from npu_sim.operators.apply_adam_w_v2.compute import ONE, STATE, F
+from npu_sim.operators.shared.launches import Executor
 from npu_sim.operators.shared.normalised_rows import SYSTEM
-from npu_sim.tiling import apply_adam_w_v2 as tiler
-from npu_sim.tiling.apply_adam_w_v2 import CAST, MIXED, NATIVE, path_of, rounded
+from npu_sim.tiling.apply_adam_w_v2 import (
+    CAST,
+    MIXED,
+    NATIVE,
+    STATE,
+    TILE_ELEMENTS,
+    buffers,
+    path_of,
+    vendor_structure,
+)
 
 PATHS = {NATIVE: "native", MIXED: "mixed", CAST: "cast"}
 
@@ -52,32 +59,43 @@ CASTS = Condition(
 
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
-    tiling, nodes = case.tiling, launches(case)
-    description = vector_plan(
+    tiling = case.tiling
+    return description(
         case,
-        path=PATHS[path_of(case.row)],
         path_reason=Text(
-            "tiles of {elements}, whatever the dtype",
-            elements=counted(tiler.TILE_ELEMENTS, "element"),
+            "tiles of {elements}, whatever the dtype", elements=counted(TILE_ELEMENTS, "element")
         ),
         per_core=Text("core c takes the tiles c, c + {cores}, ...", cores=tiling.block_dim),
-        buffers=tiler.buffers(tiler.kernel_problem(case.row)),
-        ranges=[(0, len(tiler.tiles_of_core(tiling, core))) for core in range(tiling.block_dim)],
+        buffers=buffers(tiling.tiling_key),
+        ranges=[
+            (0, tiling.tiles_per_core + (core < tiling.longer_cores))
+            for core in range(tiling.block_dim)
+        ],
         unit="tile",
-        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
-        workspace=(SYSTEM,),
-        launches=nodes if path_of(case.row) == CAST else None,
-        conditions=lambda: decisions(case),
+        fields=vendor_structure(tiling, case.arguments, case.rules),
         caveats=(*caveats(case), *_idle_cores(case)),
     )
-    return replace(description, launches=nodes)
 
 
-def decisions(case: Case) -> list[Any]:
-    """Return the decisions of the call on every product: its dtypes."""
-    tensors = {"dtype": "var", "m_dtype": "m", "v_dtype": "v", "grad_dtype": "grad"}
-    values = {axis: SHORT_NAMES[case.specs[name].dtype] for axis, name in tensors.items()}
-    return [decision(case, condition, **values) for condition in (ONE_DTYPE, CASTS)]
+def description(case: Case, **fields: Any) -> Description:
+    """Return what a plan states on every product, and ``fields`` of :func:`vector_plan`."""
+    nodes, path = launches(case), path_of(case.row)
+    dtypes = {
+        case.operator.argument(name).dtype: SHORT_NAMES[dtype]
+        for name, dtype in _dtypes(case).items()
+        if name != "max_grad_norm"
+    }
+    described = vector_plan(
+        case,
+        path=PATHS[path],
+        workspace=(SYSTEM,),
+        launches=nodes if path == CAST else None,
+        conditions=lambda: [
+            decision(case, condition, **dtypes) for condition in (ONE_DTYPE, CASTS)
+        ],
+        **fields,
+    )
+    return replace(described, launches=nodes)
 
 
 def _dtypes(case: Case) -> Mapping[str, str]:
@@ -87,53 +105,36 @@ def _dtypes(case: Case) -> Mapping[str, str]:
 
 def launches(case: Case) -> tuple[Launch, ...]:
     """Return the launches: copies, Casts, the kernel, Casts back, and copies back."""
-    dtypes, is_cast = _dtypes(case), path_of(case.row) == CAST
-    copies = {
-        name: contiguous_copy(name, case.specs[name].shape, dtype)
-        for name, dtype in dtypes.items()
-        if not case.specs[name].contiguous
-    }
-    current = {name: case.tensor(name) for name in (*dtypes, "step")}
-    current |= {name: copy.outputs[0] for name, copy in copies.items()}
-    casts = {
-        name: _step(
-            "Cast",
-            current[name],
-            intermediate(Text("fp32 {name}", name=name), case.specs[name].shape, "float32"),
+    executor = Executor(case)
+    current = {name: executor.contiguous(name, case.specs[name]) for name in _dtypes(case)}
+    if path_of(case.row) == CAST:
+        current = {
+            name: executor.cast(
+                tensor, Text("fp32 {name}", name=name), "float32", evidence=Evidence.MODEL
+            )
+            for name, tensor in current.items()
+        }
+    results = {name: case.tensor(f"{name}_out") for name in STATE if name in current}
+    executor.launches.append(
+        Launch(
+            kernel=case.operator.title,
+            inputs=(*current.values(), case.tensor("step")),
+            outputs=tuple(
+                current[name] if current[name].intermediate else results[name]
+                for name in (STATE if case.row.amsgrad else STATE[:3])
+            ),
+            block_dim=case.tiling.block_dim,
+            workspace=(SYSTEM,),
         )
-        for name, dtype in dtypes.items()
-        if is_cast and dtype != "float32"
-    }
-    current |= {name: cast.outputs[0] for name, cast in casts.items()}
-    written = [name for name in STATE if name in dtypes and (name in STATE[:3] or case.row.amsgrad)]
-    kernel = Launch(
-        kernel=case.operator.title,
-        inputs=tuple(current.values()),
-        outputs=tuple(
-            current[name] if current[name].intermediate else case.tensor(f"{name}_out")
-            for name in written
-        ),
-        block_dim=case.tiling.block_dim,
-        evidence=Evidence.EXACT,
-        workspace=(SYSTEM,),
     )
-    back = (*_back(case, current, STATE[:3]), *_back(case, current, STATE[3:]))
-    return (*copies.values(), *casts.values(), kernel, *back)
-
-
-def _back(case: Case, current: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[Launch]:
-    """Yield the Casts back, then the copies back, of some tensors of the state."""
-    given = [name for name in names if name in case.specs]
-    for name in given:
-        if current[name].dtype != case.specs[name].dtype:
-            yield _step("Cast", current[name], case.tensor(f"{name}_out"))
-    for name in given:
-        if not case.specs[name].contiguous:
-            yield _step("ViewCopy", current[name], case.tensor(f"{name}_out"), Evidence.UNKNOWN)
-
-
-def _step(kernel: str, source: Any, target: Any, evidence: Evidence = Evidence.MODEL) -> Launch:
-    return Launch(kernel=kernel, inputs=(source,), outputs=(target,), evidence=evidence)
+    for names in (STATE[:3], [name for name in STATE[3:] if name in results]):
+        for name in names:
+            if current[name].dtype != results[name].dtype:
+                executor.run("Cast", (current[name],), results[name], evidence=Evidence.MODEL)
+        for name in names:
+            if not case.specs[name].contiguous:
+                executor.run("ViewCopy", (current[name],), results[name], evidence=Evidence.UNKNOWN)
+    return tuple(executor.launches)
 
 
 def caveats(case: Case) -> Iterator[Caveat]:
@@ -142,49 +143,15 @@ def caveats(case: Case) -> Iterator[Caveat]:
     yield caveat(
         "step_counts_from_zero", "step", "the kernel uses step + 1: the first update wants step = 0"
     )
-    yield from _dtype_caveats(case)
-    if case.row.with_norm and not case.row.amsgrad:
-        yield caveat(
-            "max_grad_norm_unused",
-            "max_grad_norm",
-            "max_grad_norm is given without amsgrad: it is never read, and only costs its copy, "
-            "its Cast, and perhaps the path",
-        )
-    v_format = FORMATS[case.specs["v"].dtype]
-    rest = float(ONE - rounded(arguments.beta2))
-    if v_format.name != "float32" and 0 < rest <= 2.0 ** -(v_format.mantissa_bits + 2):
-        yield caveat(
-            "moments_never_decay",
-            "v",
-            "v is {dtype} and 1 - beta2 is {rest}: v*beta2 rounds back to v, so v never falls",
-            dtype=v_format.short_name,
-            rest=f"{rest:.3g}",
-        )
-    for name in ("beta1", "beta2"):
-        if rounded(arguments[name]) == 1:
-            yield caveat(
-                "correction_is_zero",
-                name,
-                "{name} is 1 in fp32: its correction 1 - {name}^t is 0, and var inf, nan, or only "
-                "decaying",
-                name=name,
-            )
-    if rounded(arguments.eps) == F(0):
-        yield caveat(
-            "zero_eps", "eps", "eps is 0 in fp32: an element with v = 0 becomes inf or nan"
-        )
-
-
-def _dtype_caveats(case: Case) -> Iterator[Caveat]:
-    dtypes = _dtypes(case)
-    if path_of(case.row) != NATIVE:
+    dtypes, path = _dtypes(case), path_of(case.row)
+    if path != NATIVE:
         yield caveat(
             "dtypes_differ_from_document",
             "grad",
             "the dtypes are not all one, as the document asks: {dtypes}; the product takes them",
             dtypes=joined(f"{name} {SHORT_NAMES[dtype]}" for name, dtype in dtypes.items()),
         )
-    if path_of(case.row) == CAST:
+    if path == CAST:
         cast = [name for name, dtype in dtypes.items() if dtype != "float32"]
         elements = case.row.elements * (2 * len(cast) - ("grad" in cast))
         yield caveat(
@@ -194,6 +161,36 @@ def _dtype_caveats(case: Case) -> Iterator[Caveat]:
             "state with grad and max_grad_norm of one 16-bit dtype",
             names=joined(cast),
             bytes=6 * elements,
+        )
+    if case.row.with_norm and not case.row.amsgrad:
+        yield caveat(
+            "max_grad_norm_unused",
+            "max_grad_norm",
+            "max_grad_norm is given without amsgrad: it is never read, and only costs its copy, "
+            "its Cast, and perhaps the path",
+        )
+    v_format = FORMATS[case.specs["v"].dtype]
+    rest = float(1 - to_fp32(arguments.beta2))
+    if v_format.name != "float32" and 0 < rest <= 2.0 ** -(v_format.mantissa_bits + 2):
+        yield caveat(
+            "moments_never_decay",
+            "v",
+            "v is {dtype} and 1 - beta2 is {rest}: v*beta2 rounds back to v, so v never falls",
+            dtype=v_format.short_name,
+            rest=f"{rest:.3g}",
+        )
+    for name in ("beta1", "beta2"):
+        if to_fp32(arguments[name]) == 1:
+            yield caveat(
+                "correction_is_zero",
+                name,
+                "{name} is 1 in fp32: its correction 1 - {name}^t is 0, and var inf, nan, or only "
+                "decaying",
+                name=name,
+            )
+    if to_fp32(arguments.eps) == 0:
+        yield caveat(
+            "zero_eps", "eps", "eps is 0 in fp32: an element with v = 0 becomes inf or nan"
         )
 
 
@@ -206,9 +203,9 @@ def _idle_cores(case: Case) -> Iterator[Caveat]:
             "{used} of {cores} cores work; {elements} elements use all of them",
             used=used,
             cores=cores,
-            elements=cores * tiler.TILE_ELEMENTS,
+            elements=cores * TILE_ELEMENTS,
         )
-    needed = sum(tiler.buffers(tiler.kernel_problem(case.row)).values())
+    needed = sum(buffers(case.tiling.tiling_key).values())
     if needed > case.device.ub_bytes:
         yield caveat(
             "buffer_too_small",

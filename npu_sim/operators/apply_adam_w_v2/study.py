@@ -10,11 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import FORMATS, Result, Text, canonical_dtype, numpy_dtype
-from npu_sim.operators.apply_adam_w_v2.compute import STATE, power, powers_of, uncertainties
+from npu_sim.framework.vocabulary import (
+    FORMATS,
+    Result,
+    Text,
+    canonical_dtype,
+    numpy_dtype,
+    to_fp32,
+)
+from npu_sim.operators.apply_adam_w_v2.compute import power, powers_of, uncertainties
 from npu_sim.operators.shared.study import (
     Experiment,
-    InDumps,
     Numbers,
     OpenRule,
     Shown,
@@ -24,17 +30,10 @@ from npu_sim.operators.shared.study import (
     run,
     single_terms,
 )
-from npu_sim.tiling.apply_adam_w_v2 import rounded
+from npu_sim.tiling.apply_adam_w_v2 import STATE
 
-FP64 = np.dtype(np.float64)
-OPERATOR = "apply_adam_w_v2"
 RELATIVE = 2.0**-22
 """What root, division and an error of ln change of the step, besides one unit of the powers."""
-POWER_IN_FP32 = (
-    "the power function, root and division in fp32 are taken as correctly rounded; values are "
-    "possible that differ by a few units in the last place of the step"
-)
-
 
 claims = no_claims
 terms = single_terms(**{f"{name}_out": name for name in STATE})
@@ -44,20 +43,23 @@ def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
     """Yield the bound of var_out, which the power function, a root and a division enter."""
     if call.case.empty:
         return
-    arguments, var = call.arguments, call.tensors["var"].astype(FP64)
-    out = result.outputs["var_out"]
-    found = uncertainties(arguments, powers_of(arguments, call.tensors["step"], power))
-    lr, weight_decay = (float(rounded(arguments[name])) for name in ("lr", "weight_decay"))
+    arguments, out = call.arguments, result.outputs["var_out"]
+    found = uncertainties(powers_of(arguments, call.tensors["step"], power))
+    lr, weight_decay = (float(to_fp32(arguments[name])) for name in ("lr", "weight_decay"))
     with np.errstate(all="ignore"):
-        new = out.astype(FP64)
-        step = np.abs(var * (1 - lr * weight_decay) - new)
+        new = out.astype(np.float64)
+        step = np.abs(call.tensors["var"].astype(np.float64) * (1 - lr * weight_decay) - new)
         unit = np.abs(new) * 2.0 ** -FORMATS[canonical_dtype(out.dtype)].mantissa_bits + 2.0**-133
-        radius = step * (2 * sum(found.values()) + RELATIVE) + unit
-        yield open_rule(result, "var_out", new, radius, POWER_IN_FP32)
+        yield open_rule(
+            result,
+            "var_out",
+            new,
+            step * (2 * sum(found.values()) + RELATIVE) + unit,
+            "the power function, root and division in fp32 are taken as correctly rounded; values "
+            "are possible that differ by a few units in the last place of the step",
+        )
 
 
-IN_DUMPS = InDumps((), lambda _: None)
-"""The tools wrap no function of an optimizer."""
 UPDATES = 100
 """Updates without gradient of an experiment."""
 
@@ -65,15 +67,12 @@ UPDATES = 100
 def _never_decay() -> Shown:
     """Run updates with a zero gradient; count the second moments that stay."""
     moment = np.square(np.random.default_rng(0).standard_normal(4096, np.float32) * 0.01)
-    zero = np.zeros(moment.size, np.float32)
     numbers: Numbers = {}
     for dtype in ("float32", "float16", "bfloat16"):
-        kind = numpy_dtype(dtype)
-        start = v = moment.astype(kind)
-        call: dict[str, Any] = {name: zero.astype(kind) for name in ("var", "m", "grad")}
-        for step in range(UPDATES):
-            steps = np.full(1, step, np.float32)
-            v = run(OPERATOR, **call, v=v, step=steps).outputs["v_out"]
+        start = v = moment.astype(numpy_dtype(dtype))
+        call: dict[str, Any] = dict.fromkeys(("var", "m", "grad"), np.zeros_like(start))
+        for step in np.arange(UPDATES, dtype=np.float32):
+            v = run("apply_adam_w_v2", **call, v=v, step=step.reshape(1)).outputs["v_out"]
         numbers[dtype] = float(np.mean(v == start))
     return numbers, [
         Text(

@@ -6,18 +6,16 @@ estimate read the same list.
 Source: specification page ``apply_adam_w_v2``, section "Vector instructions of a tile".
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 
-from npu_sim.framework.vocabulary import FP32_BYTES, Plan, TensorSpec, Text, ceil_div
-from npu_sim.operators.apply_adam_w_v2.compute import STATE
-from npu_sim.operators.shared.timelines import RATES
-from npu_sim.tiling.apply_adam_w_v2 import FP32_KEY, TILE_ELEMENTS
+from npu_sim.framework.vocabulary import FP32_BYTES, Plan, TensorSpec, Text
+from npu_sim.operators.shared.timelines import SHOWN_TILES, in_fp32
+from npu_sim.tiling.apply_adam_w_v2 import FP32_KEY, STATE, TILE_ELEMENTS
 from npu_sim.timelines import (
     NARROWING,
     WIDENING,
     Copy,
-    Instruction,
     InstructionLists,
     Issue,
     Issues,
@@ -28,7 +26,6 @@ from npu_sim.timelines import (
     View,
     Work,
     full_repeats,
-    ranged,
     repeated,
     vector_phase,
     vector_tile,
@@ -36,7 +33,6 @@ from npu_sim.timelines import (
 
 TWO_SOURCES = ("mul", "add", "sub", "max", "div")
 """Kinds with two sources; all buffers of a tile have equal alignment."""
-SOURCES = "two buffers of a tile"
 MOMENTS = ("muls", "sub", "muls", "add", "muls", "mul", "muls", "add")
 """var*decay; m' = (g - m)*c1 + m; v' = v*beta2 + g*g*c2."""
 UPDATE = ("square root", "muls", "adds", "div", "muls", "sub")
@@ -57,11 +53,8 @@ POWER = {
     "select": 3,
 }
 """Instructions of one repeat of the power function, and their number."""
-POWERS = 2
 WIDE_REPEATS, MIXED_REPEATS = 16, 9
 """Repeats of one further duplicate of the power function; the second with mixed dtypes."""
-SHOWN_TILES = 40
-"""Most tiles of a core that are listed in their order; more are only counted."""
 STEP = Step(
     "tile",
     "m', v', then var' = var*decay - m' / (root(v')*inv_root + eps) * size",
@@ -93,30 +86,20 @@ def _kinds(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def elements_of(plan: Plan) -> int:
-    """Return the elements of var."""
-    return TensorSpec.parse(plan.arguments["var"]).numel
-
-
-def _tiles_of_core(plan: Plan, core: int) -> tuple[range, int]:
-    """Return the numbers of a core's tiles, and the elements of the last of all if it is one."""
-    elements = elements_of(plan)
-    tiles = ceil_div(elements, TILE_ELEMENTS)
-    numbers = range(core, tiles, plan.block_dim)
-    return numbers, (numbers[-1] == tiles - 1) * (elements - (tiles - 1) * TILE_ELEMENTS)
-
-
 def program_of(
-    plan: Plan, kinds: tuple[str, ...], nodes: Callable[[int, TileOf], Iterator[Node]], note: str
+    plan: Plan,
+    kinds: tuple[str, ...],
+    cores_of: Callable[[TileOf], dict[int, tuple[Node, ...]]],
+    note: str,
 ) -> Program:
     """Return the work of every core.
 
     - ``kinds``: instructions of a tile that are counted; ``note`` says which are not.
-    - ``nodes(core, tile)``: work of a core, given the function that returns that of a tile.
+    - ``cores_of(tile)``: work of every core, given the function that returns that of a tile.
     """
-    total, is_cast = elements_of(plan), plan.path == "cast"
+    total = TensorSpec.parse(plan.arguments["var"]).numel
     read = {
-        name: FP32_BYTES if is_cast else TensorSpec.parse(plan.arguments[name]).itemsize
+        name: FP32_BYTES if plan.path == "cast" else TensorSpec.parse(plan.arguments[name]).itemsize
         for name in (*STATE, "grad")
         if name in plan.arguments and (name != "max_grad_norm" or plan.arguments["amsgrad"])
     }
@@ -129,52 +112,68 @@ def program_of(
 
     @cache
     def tile(elements: int) -> tuple[Node, ...]:
-        vector = tuple(Instruction(RATES[kind], "float32", elements) for kind in kinds)
-        return (vector_tile(copies(read, elements), vector, copies(written, elements), STEP),)
+        return (
+            vector_tile(
+                copies(read, elements), in_fp32(kinds, elements), copies(written, elements), STEP
+            ),
+        )
 
-    cores = {core: tuple(nodes(core, tile)) for core in range(plan.block_dim)}
     views = tuple(View(name, total, 1, {"elements": 1}) for name in (*read, *written))
-    return Program((vector_phase("tiles", cores, 2, 2),), not_counted=(note,), views=views)
+    phase = vector_phase("tiles", cores_of(tile), 2, 2)
+    return Program((phase,), not_counted=(note,), views=views)
+
+
+def _sizes(plan: Plan, core: int) -> tuple[tuple[int, int], ...]:
+    """Return the sizes of a core's tiles, with their number; the last of all may be shorter."""
+    longer = plan.tiling["handleExtraLoopCoreNum"]
+    has_last = core == longer - 1
+    whole = plan.tiling["loopNumPerCore"] + (core < longer) - has_last
+    return (TILE_ELEMENTS, whole), (plan.tiling["numLastLoop"], int(has_last))
 
 
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
 
-    def nodes(core: int, tile: TileOf) -> Iterator[Node]:
-        numbers, last = _tiles_of_core(plan, core)
-        if len(numbers) > SHOWN_TILES:
-            yield Loop(tile(TILE_ELEMENTS), len(numbers) - bool(last))
-            if last:
-                yield Loop(tile(last), 1)
-            return
-        for start in (number * TILE_ELEMENTS for number in numbers):
-            stop = min(start + TILE_ELEMENTS, elements_of(plan))
-            yield from ranged("elements", start, stop, TILE_ELEMENTS, tile)
+    def nodes(core: int, tile: TileOf) -> tuple[Node, ...]:
+        sizes = _sizes(plan, core)
+        if sum(count for _, count in sizes) > SHOWN_TILES:
+            return tuple(Loop(tile(size), count) for size, count in sizes if count)
+        lengths = (size for size, count in sizes for _ in range(count))
+        return tuple(
+            Loop(
+                tile(length), 1, "elements", length, TILE_ELEMENTS * (core + turn * plan.block_dim)
+            )
+            for turn, length in enumerate(lengths)
+        )
 
-    return program_of(plan, _kinds(plan), nodes, Text("the two powers, once a core"))
+    return program_of(
+        plan,
+        _kinds(plan),
+        lambda tile: {core: nodes(core, tile) for core in range(plan.block_dim)},
+        Text("the two powers, once a core"),
+    )
 
 
 def instructions(plan: Plan) -> InstructionLists:
     """Return the vector instructions of every core; fp32 was compared with a device."""
-    repeats = MIXED_REPEATS if plan.path == "mixed" else WIDE_REPEATS
     power = (
         *(Issue(kind, 1, times=times) for kind, times in POWER.items()),
-        Issue("duplicate", repeats),
+        Issue("duplicate", MIXED_REPEATS if plan.path == "mixed" else WIDE_REPEATS),
     )
 
     @cache
     def tile(elements: int) -> Issues:
         return tuple(
-            full_repeats(kind, elements, 0, 0, between=SOURCES)
+            full_repeats(kind, elements, 0, 0, between="two buffers of a tile")
             if kind in TWO_SOURCES
             else full_repeats(kind, elements)
             for kind in _kinds(plan)
         )
 
-    def of_core(core: int) -> Issues:
-        numbers, last = _tiles_of_core(plan, core)
-        whole = repeated(tile(TILE_ELEMENTS), len(numbers) - bool(last))
-        return (*repeated(power, POWERS), *whole, *(tile(last) if last else ()))
-
-    is_fp32 = plan.tiling["tilingKey"] in (FP32_KEY, FP32_KEY + 1)
-    return InstructionLists({core: of_core(core) for core in range(plan.block_dim)}, is_fp32)
+    cores = {
+        core: sum(
+            (repeated(tile(size), count) for size, count in _sizes(plan, core)), repeated(power, 2)
+        )
+        for core in range(plan.block_dim)
+    }
+    return InstructionLists(cores, plan.tiling["tilingKey"] in (FP32_KEY, FP32_KEY + 1))

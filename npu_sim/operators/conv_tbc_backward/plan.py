@@ -43,6 +43,7 @@ from npu_sim.framework.vocabulary import (
     kernel_parts,
     vendor_fields,
 )
+from npu_sim.operators.shared.launches import Executor
 from npu_sim.tiling.conv_tbc_backward import (
     COMPUTE_BITS,
     COMPUTE_DTYPES,
@@ -161,28 +162,13 @@ def _part(name: str, size: int, evidence: Evidence, note: str) -> WorkspacePart:
     )
 
 
-class _Executor:
+class _Executor(Executor):
     """Collects the launches in order."""
 
     def __init__(self, case: Case) -> None:
-        self.case = case
-        self.launches: list[Launch] = []
+        super().__init__(case)
         self.dtype = case.specs["input"].dtype
         self.compute = "float32" if computed_in(case) == "hf32" else computed_in(case)
-
-    def run(
-        self,
-        kernel: str,
-        inputs: tuple[LaunchTensor, ...],
-        output: LaunchTensor,
-        *parts: WorkspacePart,
-        **fields: Any,
-    ) -> LaunchTensor:
-        """Append a kernel, with other fields of its launch; return its output."""
-        self.launches.append(
-            Launch(kernel=kernel, inputs=inputs, outputs=(output,), workspace=parts, **fields)
-        )
-        return output
 
     def transpose(self, source: LaunchTensor, output: LaunchTensor) -> LaunchTensor:
         """Append a Transpose, which has its own workspace."""
@@ -193,12 +179,6 @@ class _Executor:
             "published for an older release",
         )
         return self.run("Transpose", (source,), output, part)
-
-    def cast(self, source: LaunchTensor, name: str, dtype: str) -> LaunchTensor:
-        """Append a Cast if the dtype differs."""
-        if source.dtype == dtype:
-            return source
-        return self.run("Cast", (source,), intermediate(name, source.shape, dtype))
 
     def transposed_operands(self) -> dict[str, LaunchTensor]:
         """Append the first launches of both routes: copies, transposes, and gradBias.
@@ -213,10 +193,7 @@ class _Executor:
         transposed = {}
         for name in OPERANDS:
             first, middle, last = shape = specs[name].shape
-            source = LaunchTensor(name=name, shape=shape, dtype=self.dtype)
-            if not specs[name].contiguous:
-                self.launches.append(contiguous_copy(name, shape, self.dtype))
-                source = self.launches[-1].outputs[0]
+            source = self.contiguous(name, specs[name])
             shape = (last, middle, first) if name == "weight" else (middle, last, first)
             transposed[name] = self.transpose(
                 source, intermediate(Text("transposed {name}", name=name), shape, self.dtype)

@@ -36,7 +36,6 @@ from npu_sim.framework.vocabulary import (
     aligned_bytes,
     caveat,
     ceil_div,
-    contiguous_copy,
     core_works,
     decision,
     intermediate,
@@ -47,6 +46,7 @@ from npu_sim.framework.vocabulary import (
     ub_memory,
     vector_plan,
 )
+from npu_sim.operators.shared.launches import Executor
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling import embedding_dense_grad as v1
 
@@ -627,61 +627,39 @@ def launches_of(
     - ``zeros``: whether ZerosLike clears the result.
     - ``memset``: evidence of the MemSet that clears the result, if there is one.
     """
-    launches: list[Launch] = []
-    grad = prepare(launches, case, "grad", "float32" if casts else "")
-    indices = prepare(launches, case, "indices", index_dtype)
+    executor = Executor(case)
+    grad = prepared(executor, "grad", "float32" if casts else "")
+    indices = prepared(executor, "indices", index_dtype)
     inputs: tuple[LaunchTensor, ...] = (grad, indices)
     out, out_contiguous = case.tensor("out"), case.specs["out"].contiguous
     written = out
     if casts or not out_contiguous:
         written = intermediate("result", out.shape, "float32" if casts else out.dtype)
     if sort is not None:
-        launches.append(sort(indices))
-        ordered, positions = launches[-1].outputs
+        executor.launches.append(sort(indices))
+        ordered, positions = executor.launches[-1].outputs
         inputs = (grad, ordered.viewed(ordered.shape, indices.dtype), positions)
     if zeros:
-        launches.append(Launch(kernel="ZerosLike", outputs=(written,)))
+        executor.run("ZerosLike", (), written)
     if memset is not None:
         note = "clears the result, in the launch of the kernel itself"
-        launches.append(
-            Launch(kernel="MemSet", outputs=(written,), is_node=False, evidence=memset, note=note)
-        )
-    launches.append(
-        Launch(
-            kernel=KERNELS[case.tiling.kernel],
-            inputs=inputs,
-            outputs=(written,),
-            block_dim=case.tiling.block_dim,
-            workspace=parts,
-        )
-    )
+        executor.run("MemSet", (), written, is_node=False, evidence=memset, note=note)
+    kernel, block_dim = KERNELS[case.tiling.kernel], case.tiling.block_dim
+    executor.run(kernel, inputs, written, *parts, block_dim=block_dim)
     if casts:
         name = "result in the dtype of out"
         result = out if out_contiguous else intermediate(name, out.shape, out.dtype)
-        launches.append(Launch(kernel="Cast", inputs=(written,), outputs=(result,)))
-        written = result
+        written = executor.run("Cast", (written,), result)
     if not out_contiguous:
-        launches.append(
-            Launch(kernel="ViewCopy", inputs=(written,), outputs=(out,), evidence=Evidence.MODEL)
-        )
-    return tuple(launches)
+        executor.run("ViewCopy", (written,), out, evidence=Evidence.MODEL)
+    return tuple(executor.launches)
 
 
-def prepare(launches: list[Launch], case: Case, name: str, cast_to: str) -> LaunchTensor:
-    """Append the launches that make an input contiguous and cast it; return the new tensor."""
-    tensor = case.tensor(name)
-    if not case.specs[name].contiguous:
-        launches.append(contiguous_copy(name, tensor.shape, tensor.dtype))
-        tensor = launches[-1].outputs[0]
-    if not cast_to:
-        return tensor
-    cast = intermediate(
-        Text("{name} as {short_names}", name=name, short_names=SHORT_NAMES[cast_to]),
-        tensor.shape,
-        cast_to,
-    )
-    launches.append(Launch(kernel="Cast", inputs=(tensor,), outputs=(cast,)))
-    return cast
+def prepared(executor: Executor, name: str, cast_to: str) -> LaunchTensor:
+    """Return an input as the kernel reads it: contiguous, and cast unless ``cast_to`` is empty."""
+    tensor = executor.contiguous(name, executor.case.specs[name])
+    cast = Text("{name} as {short_names}", name=name, short_names=SHORT_NAMES.get(cast_to, ""))
+    return executor.cast(tensor, cast, cast_to or tensor.dtype)
 
 
 def _sort(indices: LaunchTensor) -> Launch:

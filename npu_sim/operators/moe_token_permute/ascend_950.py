@@ -42,6 +42,7 @@ from npu_sim.framework.vocabulary import (
     vector_plan,
 )
 from npu_sim.operators.moe_token_permute import declaration
+from npu_sim.operators.shared.launches import Executor
 from npu_sim.operators.shared.token_sums import check_padding
 from npu_sim.tiling.ascend_950 import moe_token_permute as tiler
 from npu_sim.tiling.moe_token_permute import MOST_TOPK
@@ -134,20 +135,18 @@ def _path(case: Case) -> str:
 def _int8_launches(case: Case, parts: tuple[WorkspacePart, ...]) -> tuple[Launch, ...]:
     """Return the launches of int8 tokens (page, "Launches, V3")."""
     entries, columns = case.row.entries, case.row.hidden
-    copied = {copy.inputs[0].name: copy.outputs[0] for copy in case.copies}
-    tokens, indices = (copied.get(name) or case.tensor(name) for name in ("tokens", "indices"))
-    launches = list(case.copies)
-    if indices.dtype != "int32":
-        ids = intermediate("indices as int32", indices.shape, "int32")
-        launches.append(Launch(kernel="Cast", inputs=(indices,), outputs=(ids,)))
-        indices = ids
+    executor = Executor(case)
+    tokens, indices = (
+        executor.contiguous(name, case.specs[name]) for name in ("tokens", "indices")
+    )
+    ids = executor.cast(indices, "indices as int32", "int32")
     rows = intermediate("all rows", (entries, columns), "int8")
     places = intermediate("all places", (entries,), "int32")
     return (
-        *launches,
+        *executor.launches,
         Launch(
             kernel=INT8_KERNEL,
-            inputs=(tokens, indices),
+            inputs=(tokens, ids),
             outputs=(
                 rows,
                 places,

@@ -38,6 +38,7 @@ from npu_sim.framework.vocabulary import (
     counted,
     decision,
     shape_text,
+    to_fp32,
     unsupported_values,
     vector_plan,
 )
@@ -87,7 +88,7 @@ def check_gamma(call: Inspection) -> None:
 
 def check_epsilon(call: Inspection) -> None:
     """Check that epsilon >= 0 after rounding to fp32; inf and nan pass (page, "Contract" 6)."""
-    if tiler.rounded_epsilon(call.arguments.epsilon) < 0:
+    if to_fp32(call.arguments.epsilon) < 0:
         raise AclnnError(
             TILING_FAILURE,
             "epsilon",
@@ -341,7 +342,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
 
 def zero_epsilon_caveats(case: Case) -> Iterator[Caveat]:
     """Warn of an epsilon that is 0 in fp32."""
-    if tiler.rounded_epsilon(case.arguments.epsilon) == 0:
+    if to_fp32(case.arguments.epsilon) == 0:
         yield caveat(
             "zero_rows_without_epsilon",
             "epsilon",
@@ -382,7 +383,7 @@ def compute_rows(run: Run, split_of_case: Callable[[Case], "Split"]) -> None:
             x,
             gamma,
             split_of_case(case),
-            tiler.rounded_epsilon(case.arguments.epsilon),
+            to_fp32(case.arguments.epsilon),
             run.written("y").reshape(shape),
             rstd,
         )

@@ -6,7 +6,7 @@ from math import sqrt
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Case, TensorSpec, Text
+from npu_sim.framework.vocabulary import Case, TensorSpec, Text, to_fp32
 from npu_sim.numbers.values import normal
 from npu_sim.operators.rms_norm.declaration import split_of
 from npu_sim.operators.shared.study import (
@@ -79,7 +79,7 @@ def _agrees(call: StudyCall, case: Case, tree: trees.Tree | None, root: Root) ->
     wide = x.astype(np.float32)
     total = trees.evaluate(tree, np.ascontiguousarray((wide * wide).T))
     mean = total * np.float32(case.tiling.average_factor)
-    return np.array_equal(rstd, root(mean + tiler.rounded_epsilon(case.arguments.epsilon)))
+    return np.array_equal(rstd, root(mean + to_fp32(case.arguments.epsilon)))
 
 
 terms = single_terms(y="x*rstd*gamma", rstd="1/sqrt(mean(x^2)+epsilon)")

@@ -114,6 +114,13 @@ def sizes_of(plan: Plan, first: str) -> Sizes:
     return Sizes(x.numel // columns, cos.numel // columns, columns, x.itemsize)
 
 
+def cut(items: int, most: int) -> Iterator[tuple[int, int]]:
+    """Yield size and number of the pieces of ``most`` items, and those of the rest."""
+    for size, number in ((most, items // most), (items % most, 1)):
+        if size and number:
+            yield size, number
+
+
 def steps_of_half(plan: Plan, rows: int) -> Iterator[Steps]:
     """Yield the steps of half of a core with so many rows of cos."""
     fields = plan.tiling
@@ -123,9 +130,8 @@ def steps_of_half(plan: Plan, rows: int) -> Iterator[Steps]:
     repeats = first if mode == B1SD else 1
     pieces = 1 if mode in (NO_BROADCAST, ONE_ROW) else second if mode == B1SD else first * second
     most = fields["storeSLines"]
-    for size, count in ((most, rows // most), (rows % most, 1)):
-        if size and count:
-            yield Steps(size, size, pieces, count * repeats)
+    for size, count in cut(rows, most):
+        yield Steps(size, size, pieces, count * repeats)
 
 
 def steps_of_interleave(plan: Plan, positions: int) -> Iterator[Steps]:
@@ -139,16 +145,14 @@ def steps_of_interleave(plan: Plan, positions: int) -> Iterator[Steps]:
     else:
         is_tail = positions == fields["coreCalcTail"] and fields["tailCoreNum"]
         most = fields["ubCalcTailNum" if is_tail else "ubCalcNum"]
-        for size, count in ((most, positions // most), (positions % most, 1)):
-            if size and count:
-                yield Steps(size, size * batches * heads, 1, count)
+        for size, count in cut(positions, most):
+            yield Steps(size, size * batches * heads, 1, count)
 
 
 def _cut(items: int, most: int, rows: int, count: int) -> Iterator[Steps]:
     """Yield steps of one row of cos: pieces of ``most`` items of so many rows, and the rest."""
-    for size, number in ((most, items // most), (items % most, 1)):
-        if size and number:
-            yield Steps(1, size * rows, 1, number * count)
+    for size, number in cut(items, most):
+        yield Steps(1, size * rows, 1, number * count)
 
 
 def program(plan: Plan) -> Program:

@@ -13,6 +13,7 @@ from npu_sim.operators.rotary_position_embedding.timeline import (
     Listed,
     Lists,
     Steps,
+    cut,
     lists_of,
     program_of,
     sizes_of,
@@ -75,10 +76,9 @@ def steps_of_half(plan: Plan, elements: int) -> Iterator[Steps]:
     pieces = fields["firstReduce"] * fields["secondReduce"]
     is_by_batch = fields["layout"] == 10 and fields["cosDimB"] != 1
     repeats = fields["cosDimB"] if is_by_batch else 1
-    for size, count in ((most, elements // most), (elements % most, 1)):
-        if size and count:
-            rows = size // columns
-            yield Steps(rows, rows, pieces, count * repeats)
+    for size, count in cut(elements, most):
+        rows = size // columns
+        yield Steps(rows, rows, pieces, count * repeats)
 
 
 def steps_of_interleave(plan: Plan, positions: int) -> Iterator[Steps]:
@@ -89,15 +89,13 @@ def steps_of_interleave(plan: Plan, positions: int) -> Iterator[Steps]:
     if not most:
         items, most, count = batches * heads, fields["batchNumHeadsLength"], positions
     if most:
-        for size, number in ((min(most, items), items // most), (items % most, 1)):
-            if size and number:
-                yield Steps(1, size, 1, number * count)
+        for size, number in cut(items, most):
+            yield Steps(1, size, 1, number * count)
         return
     is_tail = positions == fields["seqTailLen"] and fields["tailCoreNum"]
     most = fields["seqTailCalcNum" if is_tail else "seqFrontCalcNum"]
-    for size, count in ((most, positions // most), (positions % most, 1)):
-        if size and count:
-            yield Steps(size, size * batches * heads, 1, count)
+    for size, count in cut(positions, most):
+        yield Steps(size, size * batches * heads, 1, count)
 
 
 def cores_of_half(plan: Plan) -> dict[int, int]:

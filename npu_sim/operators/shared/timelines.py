@@ -7,7 +7,7 @@
   adjacent buffers. Source: specification page ``estimate``, "Instruction lists".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from npu_sim.framework.vocabulary import FP32_BYTES, VECTOR_LANES, Plan, TensorSpec, Text, joined
@@ -15,6 +15,7 @@ from npu_sim.timelines import (
     NARROWING,
     WIDENING,
     Copy,
+    Instruction,
     InstructionLists,
     Issue,
     Issues,
@@ -208,6 +209,14 @@ RATES = {
     "gather": "gather",
 }
 """Rate by kind of instruction, of fp32 elements; those of copy and gather are not published."""
+
+SHOWN_TILES = 40
+"""Most tiles of a core that are listed in their order, with their place; more are only counted."""
+
+
+def in_fp32(kinds: Iterable[str], elements: int) -> tuple[Work, ...]:
+    """Return an instruction of each kind on fp32 elements, at its published rate."""
+    return tuple(Instruction(RATES[kind], "float32", elements) for kind in kinds)
 
 
 def placed(kind: str, elements: int, starts: Mapping[str, int], sources: Sequence[str]) -> Issue:

@@ -22,13 +22,12 @@ from npu_sim.framework.vocabulary import (
     align,
     ceil_div,
 )
-from npu_sim.operators.shared.timelines import RATES, buffer_sizes, placed
+from npu_sim.operators.shared.timelines import SHOWN_TILES, buffer_sizes, in_fp32, placed
 from npu_sim.tiling.swi_glu import BUFFERS
 from npu_sim.timelines import (
     NARROWING,
     WIDENING,
     Copy,
-    Instruction,
     InstructionLists,
     Issues,
     Loop,
@@ -47,8 +46,6 @@ WHERE = "rows {rows}, columns {columns}"
 ONES = Step("ones", "a buffer is filled with ones", live=("ones",))
 Listed = tuple[tuple[str, ...], ...]
 """Instructions on a tile: the kind, then the buffers of two sources."""
-SHOWN_TILES = 40
-"""Most tiles of a core that are listed in their order, with their place; more are only counted."""
 
 
 class TileLists(NamedTuple):
@@ -147,9 +144,6 @@ def tiles_program(plan: Plan, lists: TileLists) -> Program:
     half = tiles.x.nbytes // 2
     totals = {"x": tiles.x.nbytes, "y_grad": half, "out": half * len(lists.step.writes)}
 
-    def work(listed: Listed, elements: int) -> tuple[Work, ...]:
-        return tuple(Instruction(RATES[kind], "float32", elements) for kind, *_ in listed)
-
     once, of_tile = lists.of(tiles.x.itemsize == FP32_BYTES)
     located = replace(lists.step, says=Text("{where}: {says}", lists.step, where=WHERE))
 
@@ -161,13 +155,13 @@ def tiles_program(plan: Plan, lists: TileLists) -> Program:
             size = elements * tiles.x.itemsize
             return tuple(Copy(size, rows * columns, tensor_bytes=totals[name]) for name in names)
 
-        vector = work(of_tile, elements)
+        vector = in_fp32([kind for kind, *_ in of_tile], elements)
         return (vector_tile(copies(step.reads), vector, copies(step.writes), step),)
 
     def nodes(core: int) -> Iterator[Node]:
         if once:
             elements = tiles.padded(tiles.tile_rows, tiles.tile_columns)
-            yield vector_tile(vector=work(once, elements), step=ONES)
+            yield vector_tile(vector=in_fp32([kind for kind, *_ in once], elements), step=ONES)
         if len(tiles.of_core(core)) > SHOWN_TILES:
             for (rows, columns), count in tiles.shapes(core).items():
                 yield Loop(tile(rows, columns, lists.step), count)

@@ -11,7 +11,6 @@ from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
 from npu_sim.tiling import apply_adam_w_v2 as base
-from npu_sim.tiling.apply_adam_w_v2 import Problem
 from npu_sim.tiling.common import (
     FP32,
     SUCCESS,
@@ -23,7 +22,6 @@ from npu_sim.tiling.common import (
     ceil_div,
     nothing,
     raw_planner,
-    vendor_fields,
 )
 
 SLOTS, AMSGRAD_SLOTS = 22, 26
@@ -68,14 +66,15 @@ NO_TILING: Tiling = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 
-def narrow_bytes(problem: Problem) -> int:
-    """Return the bytes of an element by which the planner counts."""
-    return 4 if problem.dtype == FP32 and problem.grad_dtype == FP32 else 2
+def narrow_bytes(row: Any, path: int) -> int:
+    """Return the bytes of an element by which the planner counts on a path."""
+    is_fp32 = row.dtype == FP32 and row.grad_dtype == FP32
+    return 4 if is_fp32 or path == base.CAST else 2
 
 
 def elements_for_all(row: Any, cores: int) -> int:
     """Return the elements from which on the planner wants all cores."""
-    return cores * CORE_BYTES // (TENSORS * narrow_bytes(base.kernel_problem(row)))
+    return cores * CORE_BYTES // (TENSORS * narrow_bytes(row, base.path_of(row)))
 
 
 def pool_bytes(row: Any, tiling: Any) -> int:
@@ -84,19 +83,19 @@ def pool_bytes(row: Any, tiling: Any) -> int:
     return int(slots * (8 if row.step_dtype else 4) * tiling.tile_elements)
 
 
-def tile_elements(problem: Problem, ub_bytes: int) -> int:
+def tile_elements(row: Any, narrow: int, ub_bytes: int) -> int:
     """Return the elements of a tile; 0 where the Unified Buffer is too small."""
-    slots = AMSGRAD_SLOTS if problem.amsgrad else SLOTS
-    wide = 8 if problem.step_dtype else 4
-    return align_down(ub_bytes // (slots * wide), TILE_STEP_BYTES // narrow_bytes(problem))
+    slots = AMSGRAD_SLOTS if row.amsgrad else SLOTS
+    wide = 8 if row.step_dtype else 4
+    return align_down(ub_bytes // (slots * wide), TILE_STEP_BYTES // narrow)
 
 
-def tile_kernel(problem: Problem, device: Device, rules: Any) -> Tiling:
-    """Plan the kernel for tensors of these dtypes, without Casts."""
-    elements, size = problem.elements, tile_elements(problem, device.ub_bytes)
+def tile_kernel(row: Any, narrow: int, device: Device) -> Tiling:
+    """Plan the kernel, given the bytes of an element by which it counts."""
+    elements, size = row.elements, tile_elements(row, narrow, device.ub_bytes)
     if elements <= 0 or size <= 0 or device.vector_cores <= 0:
         return NO_TILING
-    wanted = ceil_div(TENSORS * narrow_bytes(problem) * elements, CORE_BYTES)
+    wanted = ceil_div(TENSORS * narrow * elements, CORE_BYTES)
     cores = min(device.vector_cores, wanted)
     share = align(ceil_div(elements, cores), CORE_STEP)
     used = ceil_div(elements, share)
@@ -104,7 +103,7 @@ def tile_kernel(problem: Problem, device: Device, rules: Any) -> Tiling:
     tiles, tail_tiles = ceil_div(share, size), ceil_div(tail, size)
     return Tiling(
         status=SUCCESS,
-        tiling_key=2 * problem.amsgrad,
+        tiling_key=2 * row.amsgrad,
         block_dim=used,
         workspace_bytes=SYSTEM_WORKSPACE_BYTES,
         elements=elements,
@@ -121,21 +120,26 @@ def tile_kernel(problem: Problem, device: Device, rules: Any) -> Tiling:
 
 def tile(row: Any, device: Device, rules: Any) -> Tiling:
     """Plan one call, with Casts where its dtypes need them."""
-    return tile_kernel(base.kernel_problem(row), device, rules)
+    return tile_kernel(row, narrow_bytes(row, base.path_of(row)), device)
+
+
+def tile_raw(row: Any, device: Device, rules: Any) -> Tiling:
+    """Plan the kernel as the raw planner does, which knows no Casts."""
+    return tile_kernel(row, narrow_bytes(row, base.NATIVE), device)
 
 
 def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -> Raw:
     """Return the tiling data under the vendor's names, with the floats of the call."""
     sign = -1.0 if arguments["maximize"] else 1.0
-    return {**vendor_fields(tiling, rules), **base.vendor_floats(arguments), "gt": sign}
+    return {**base.vendor_structure(tiling, arguments, rules), "gt": sign}
 
 
-def problem_of(inputs: Raw, rules: Any) -> Problem | None:
-    """Return the problem of the raw planner's inputs; None where it refuses them.
+def row_of(inputs: Raw, rules: Any) -> Any:
+    """Return the raw planner's inputs as the row of a call; None where it refuses them.
 
     It does not look at the dtype of max_grad_norm, nor whether it is there.
     """
-    shapes = {name: inputs[f"{name}_shape"] for name in (*base.STATE, "step")}
+    shapes = {name: inputs[f"{name}_shape"] for name in ("grad", *base.STATE, "step")}
     var, norm = shapes["var"], shapes.pop("max_grad_norm")
     if None in shapes.values() or prod(shapes.pop("step")) != 1:
         return None
@@ -145,13 +149,13 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
         return None
     if norm is not None and norm != var and 1 not in (prod(norm), prod(var)):
         return None
-    problem = base.problem_of_dtypes(inputs, base.STATE[:-1])
-    if problem is not None and norm is not None:
-        problem = problem._replace(elements=max(problem.elements, prod(norm)))
-    return problem
+    row = base.row_of_dtypes(inputs, ("grad", *base.STATE[:-1]))
+    if row is not None and norm is not None:
+        row.elements = max(row.elements, prod(norm))
+    return row
 
 
-KERNELS = {"apply_adam_w_v2": raw_planner(problem_of, tile_kernel, vendor_structure)}
+KERNELS = {"apply_adam_w_v2": raw_planner(row_of, tile_raw, vendor_structure)}
 
 
 def range_of_core(tiling: Any, core: int) -> range:

@@ -9,22 +9,12 @@ from typing import Any
 import torch
 
 from npu_sim.framework.target import current_device
-from npu_sim.numbers.formats import TensorSpec
 from npu_sim.torch.library import compute
-from npu_sim.torch.recorder import Span
+from npu_sim.torch.recorder import Span, spec_of
 
 __all__: list[str] = []
 
 OPERATOR = "apply_adam_w_v2"
-STEP_LAUNCH = "each parameter takes one further launch, which subtracts 1 from its step"
-SCALER_IGNORED = (
-    "grad_scale and found_inf are ignored on an NPU: nothing is unscaled, and no step is skipped"
-)
-UNFUSED = (
-    "AdamW without fused=True: many small kernels for every parameter; with fused=True it is one "
-    "call of ApplyAdamWV2 for each"
-)
-TENSOR_RATE = "lr is a tensor: torch_npu has no fused AdamW for it; give a number"
 Tensors = Sequence[torch.Tensor]
 
 
@@ -63,10 +53,9 @@ def fused_adamw_(
         for var, grad, m, v, norm, step in zip(
             params, grads, exp_avgs, exp_avg_sqs, largest, state_steps, strict=True
         ):
-            state = {"var": var.detach(), "m": m, "v": v}
-            state |= {} if norm is None else {"max_grad_norm": norm}
-            tensors = {**state, "grad": grad, "step": step.reshape(1) - 1}
-            compute(OPERATOR, current_device(), tensors | options, tuple(state.values()))
+            state = {"var": var.detach(), "m": m, "v": v, "max_grad_norm": norm}
+            others = {"grad": grad, "step": step.reshape(1) - 1, **options}
+            compute(OPERATOR, current_device(), state | others, tuple(state.values()))
 
 
 def _fused_adamw(
@@ -88,27 +77,34 @@ def _fused_adamw(
     Raises ValueError for a learning rate that is a tensor.
     """
     if torch.is_tensor(options.get("lr")):
-        raise ValueError(TENSOR_RATE)
+        raise ValueError("lr is a tensor: torch_npu has no fused AdamW for it; give a number")
     largest = max_exp_avg_sqs if options.get("amsgrad") else [None] * len(params)
     for var, grad, m, v, norm, step in zip(
         params, grads, exp_avgs, exp_avg_sqs, largest, state_steps, strict=True
     ):
         tensors = {"var": var, "m": m, "v": v, "grad": grad, "step": step, "max_grad_norm": norm}
         specs = {
-            name: str(TensorSpec((tensor.numel(),), str(tensor.dtype)))
+            name: spec_of(tensor, (tensor.numel(),), copied=True)
             for name, tensor in tensors.items()
             if tensor is not None
         }
         span.call(OPERATOR, specs | options, var)
     span.forward_known = True
-    span.remark(OPERATOR, STEP_LAUNCH, None)
+    span.remark(
+        OPERATOR, "each parameter takes one further launch, which subtracts 1 from its step", None
+    )
     if grad_scale is not None or found_inf is not None:
-        span.remark(OPERATOR, SCALER_IGNORED, None)
+        span.remark(
+            OPERATOR,
+            "grad_scale and found_inf are ignored on an NPU: nothing is unscaled, and no step is "
+            "skipped",
+            None,
+        )
 
 
 def inputs_of(parameter: torch.Tensor) -> dict[str, Any]:
     """Return the call that updates a parameter with a state of its dtype."""
-    spec = str(TensorSpec((parameter.numel(),), str(parameter.dtype)))
+    spec = spec_of(parameter, (parameter.numel(),), copied=True)
     return {**dict.fromkeys(("var", "m", "v", "grad"), spec), "step": "1:fp32"}
 
 
@@ -117,7 +113,12 @@ def on_optimizer_step(span: Span, optimizer: torch.optim.Optimizer) -> None:
     if isinstance(optimizer, torch.optim.AdamW) and not all(
         group.get("fused") for group in optimizer.param_groups
     ):
-        span.remark(OPERATOR, UNFUSED, None)
+        span.remark(
+            OPERATOR,
+            "AdamW without fused=True: many small kernels for every parameter; with fused=True it "
+            "is one call of ApplyAdamWV2 for each",
+            None,
+        )
 
 
 FUNCTIONS = {torch._fused_adamw_: _fused_adamw}
