@@ -506,19 +506,28 @@ def _lines(
 
 
 def _operator_text(found: Diagnosis) -> str:
-    if found.operator is None:
-        return Text("the text does not name the operator that failed")
-    if found.blamed:
-        return Text("{operator} failed", found)
-    if found.stage in (SELECTION, PACKAGE, COMPILE, INNER):
-        return Text(
-            "{operator} was called; the text does not prove that its arguments are the cause", found
-        )
-    return Text(
-        "{operator} is named, but the text does not prove that it failed: an earlier asynchronous "
-        "task may be the cause (ASCEND_LAUNCH_BLOCKING=1, or the kernel name in plog)",
-        found,
+    first_phase = found.stage in (SELECTION, PACKAGE, COMPILE, INNER)
+    texts = (
+        (found.operator is None, Text("the text does not name the operator that failed")),
+        (found.blamed, Text("{operator} failed", found)),
+        (
+            first_phase,
+            Text(
+                "{operator} was called; the text does not prove that its arguments are the cause",
+                found,
+            ),
+        ),
+        (
+            True,
+            Text(
+                "{operator} is named, but the text does not prove that it failed: an earlier "
+                "asynchronous task may be the cause (ASCEND_LAUNCH_BLOCKING=1, or the kernel name "
+                "in plog)",
+                found,
+            ),
+        ),
     )
+    return next(text for holds, text in texts if holds)
 
 
 def _argument_text(operator: str | None, name: str, about_dtype: bool) -> str:
