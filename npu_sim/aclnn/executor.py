@@ -293,8 +293,6 @@ class Prototype:
 
     def _executor(self, values: Mapping[str, Any]) -> AclOpExecutor:
         """Check and plan a call with the values of the parameters by name."""
-        tensors: dict[str, AclTensor] = {}
-        attributes: dict[str, Any] = {}
         for name, argument in self.parameters.items():
             if values[name] is None and not argument.optional:
                 raise AclnnError(
@@ -303,11 +301,16 @@ class Prototype:
                     Text("{name} is missing", name=name),
                     f"{name}: {argument.help}",
                 )
-        for name, argument in self.parameters.items():
-            if isinstance(argument, Attribute):
-                attributes[argument.name] = _converted(argument, name, values[name])
-            elif values[name] is not None:
-                tensors[argument.name] = _tensor(name, values[name])
+        attributes = {
+            argument.name: _converted(argument, name, values[name])
+            for name, argument in self.parameters.items()
+            if isinstance(argument, Attribute)
+        }
+        tensors = {
+            argument.name: _tensor(name, values[name])
+            for name, argument in self.parameters.items()
+            if not isinstance(argument, Attribute) and values[name] is not None
+        }
         specs = {name: tensor.spec(self._documented[name]) for name, tensor in tensors.items()}
         arguments = arguments_of(self.operator, {**specs, **attributes})
         case = check(self.operator, arguments, current_device())

@@ -140,21 +140,7 @@ def diagnose(
         When ``text`` is neither a str nor lines, the file cannot be read or is a damaged dump, or
         the call cannot be read.
     """
-    dump = None
-    if isinstance(text, str):
-        text = StringIO(text)
-    elif isinstance(text, os.PathLike):
-        path = Path(text)
-        if is_exception_dump(path):
-            dump = read_exception_dump(path)
-        text = lines_of_file(path) if dump is None else dump.message.splitlines()
-    elif isinstance(text, bytes | Mapping) or not isinstance(text, Iterable):
-        message = Text("text = {text} is neither a text nor lines", text=shown(text))
-        raise UsageError("text", message, "give a str, a path, or a file opened as text")
-    reading = read_lines(text)
-    facts = _facts(reading)
-    if dump is not None:
-        facts |= _facts_of_dump(dump, facts)
+    reading, facts = _read(text)
     plan: Plan | None = None
     refusal: Unplanned | None = None
     if arguments:
@@ -178,6 +164,24 @@ def diagnose(
         runs_on=_runs_on(name, deterministic, arguments) if refusal else (),
     )
     return diagnosis.model_copy(update={"lines": tuple(_lines(diagnosis, plan, refusal, reading))})
+
+
+def _read(text: str | Iterable[str] | os.PathLike[str]) -> tuple[Reading, dict[str, Any]]:
+    """Return the findings of a text, of lines or of a file, and the fields that they prove."""
+    dump = None
+    if isinstance(text, str):
+        text = StringIO(text)
+    elif isinstance(text, os.PathLike):
+        path = Path(text)
+        if is_exception_dump(path):
+            dump = read_exception_dump(path)
+        text = lines_of_file(path) if dump is None else dump.message.splitlines()
+    elif isinstance(text, bytes | Mapping) or not isinstance(text, Iterable):
+        message = Text("text = {text} is neither a text nor lines", text=shown(text))
+        raise UsageError("text", message, "give a str, a path, or a file opened as text")
+    reading = read_lines(text)
+    facts = _facts(reading)
+    return reading, facts if dump is None else facts | _facts_of_dump(dump, facts)
 
 
 def _operator_of_call(given: str | None, facts: Mapping[str, Any]) -> str:
@@ -233,12 +237,7 @@ def _facts_of_dump(dump: ExceptionDump, facts: Mapping[str, Any]) -> dict[str, A
     if dump.tiling:
         words = struct.iter_unpack("<Q", dump.tiling)
         exception["tiling_words_hex"] = [hex(word) for (word,) in words]
-    exception["dump"] = {
-        "version": dump.version,
-        "time": dump.time,
-        "op_name": dump.operator,
-        "tensors": [tensor._asdict() for tensor in dump.tensors],
-    }
+    exception["dump"] = dump.facts
     changed: dict[str, Any] = {"exception": exception, "stage": facts["stage"] or DEVICE}
     if facts["operator"] is None and kernel is not None:
         changed |= {"operator": _own_name(kernel), "kernel": kernel, "blamed": True}

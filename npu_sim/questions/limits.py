@@ -11,7 +11,7 @@ integers around a change are tested. The result for a large domain assumes that 
 once between adjacent probes, apart from changes close to each other.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -271,23 +271,34 @@ def limits(
     if len(set(axes)) < len(axes):
         raise UsageError("vary", Text("vary: {name} twice", axes[0]), "two different names")
     vary, along = (*(axis.name for axis in axes), "", "")[:2]
-    rows = (
+    others = {name: value for name, value in call.values.items() if name not in (vary, along)}
+    rows = tuple(_rows(call, axes, listed, groups))
+    return LimitTable(declared.name, vary, along, {**others, **call.attributes}, rows)
+
+
+def _rows(
+    call: FixedCall,
+    axes: Sequence[Number],
+    listed: str,
+    groups: Sequence[tuple[Profile, tuple[str, ...]]],
+) -> Iterator[ProductLimits]:
+    """Return the bounds of one argument, of its frontier along a second one, or of every size."""
+    probes = PROBES if len(axes) == 1 else MANY_PROBES
+    return (
         ProductLimits(
             profile.name,
             socs,
-            *both_bounds(changed, axis, profile, PROBES if len(axes) == 1 else MANY_PROBES),
+            *both_bounds(changed, axis, profile, probes),
             at=value,
-            size="" if vary else axis.name,
+            size="" if axes else axis.name,
             rules_source=profile.product.rules_source,
         )
-        for axis in axes[:1] or declared.sizes
+        for axis in axes[:1] or call.operator.sizes
         for profile, socs in groups
         for value, changed in (
-            _frontier(call, axes[0], axes[1], listed, profile) if along else [(None, call)]
+            _frontier(call, axes[0], axes[1], listed, profile) if axes[1:] else [(None, call)]
         )
     )
-    others = {name: value for name, value in call.values.items() if name not in (vary, along)}
-    return LimitTable(declared.name, vary, along, {**others, **call.attributes}, tuple(rows))
 
 
 def find_bound(

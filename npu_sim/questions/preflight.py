@@ -305,12 +305,13 @@ def _of_row(cells: Mapping[str, Checked]) -> Iterator[tuple[Any, ...]]:
 
 def _bounds(running: Mapping[str, Checked]) -> dict[str, dict[str, float]]:
     """Return the bounds by coverage and column: those of different coverage are not compared."""
-    bounds: dict[str, dict[str, float]] = {}
-    for label, cell in running.items():
-        time = cell.facts.get("time", {})
-        if time.get("bound_us") is not None:
-            bounds.setdefault(time["coverage"], {})[label] = round(time["bound_us"], 2)
-    return bounds
+    times = ((label, cell.facts.get("time", {})) for label, cell in running.items())
+    bounds = grouped(
+        (time["coverage"], (label, round(time["bound_us"], 2)))
+        for label, time in times
+        if time.get("bound_us") is not None
+    )
+    return {coverage: dict(found) for coverage, found in bounds.items()}
 
 
 def _bits(running: Mapping[str, Checked]) -> Iterator[tuple[str, str]]:
@@ -541,8 +542,7 @@ def check_file(
     - ``lines``: lines of JSON; empty ones are skipped.
     - ``targets``: columns for lines that name neither product nor SoC.
     - ``policy``: rule for accepting calls; None accepts calls that run.
-    - ``directory``: folder for relative product files named in lines; the working directory when
-      None.
+    - ``directory``: folder of relative product files named in lines; None: the working directory.
     - ``whole``: whether results include complete plans.
     - ``timed``: whether results include launches, lower bounds and estimates.
 
@@ -581,10 +581,8 @@ def check_file(
     matrix.rows = list(rows.values())
     matrix.labels = list(dict.fromkeys(label for row in matrix.rows for label in row.cells))
     if all(cell.outcome == MALFORMED for _, _, cell in matrix.cells()):
-        first = next(
-            (cell.reason for _, _, cell in matrix.cells()),
-            "it has no calls" if matrix.recorded is not None else "it is empty",
-        )
+        empty = "it has no calls" if matrix.recorded is not None else "it is empty"
+        first = next((cell.reason for _, _, cell in matrix.cells()), empty)
         raise UsageError(
             "calls",
             Text("no line is a call: {first}", first=first),

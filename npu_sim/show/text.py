@@ -14,7 +14,16 @@ from rich.console import Group, RenderableType
 from npu_sim.framework.describing import PLURALS
 from npu_sim.framework.execution import OrderMask, Prepared, Result
 from npu_sim.framework.target import Target
-from npu_sim.language import Text, Verbatim, bytes_text, count_text, joined, say, translated
+from npu_sim.language import (
+    Text,
+    Verbatim,
+    bytes_text,
+    count_text,
+    grouped,
+    joined,
+    say,
+    translated,
+)
 from npu_sim.numbers.formats import TensorSpec, shape_text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
@@ -210,10 +219,11 @@ def _flip_text(plan: Plan, flip: Flip) -> str:
 
 def change_lines(plan: Plan) -> list[Line]:
     """Return one line per flip, with its result."""
-    flips: dict[tuple[str, int | str], tuple[Flip, list[Decision]]] = {}
-    for decision in plan.decisions:
-        for flip in decision.flips:
-            flips.setdefault((flip.argument, flip.value), (flip, []))[1].append(decision)
+    flips = grouped(
+        ((flip.argument, flip.value), (flip, decision))
+        for decision in plan.decisions
+        for flip in decision.flips
+    )
     return [
         (
             "change" if flip.outcome in ("", RUNS) else flip.outcome,
@@ -221,11 +231,11 @@ def change_lines(plan: Plan) -> list[Line]:
             flip.refusal
             or say(
                 "decision {names}; now {values}",
-                names=joined((decision.name for decision in decisions), ", "),
-                values=values_text(decisions[0]),
+                names=joined((decision.name, *(other.name for _, other in others)), ", "),
+                values=values_text(decision),
             ),
         )
-        for flip, decisions in flips.values()
+        for (flip, decision), *others in flips.values()
     ]
 
 
