@@ -74,10 +74,16 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
     common: dict[str, Any] = {"numbers": axis_numbers(state)}
     try:
         call = call_of(state, products)
-        written = (call.operator, call.arguments, call.product, call.target)
+        options = {
+            "product": call.product,
+            "soc": call.target.profile.soc,
+            "release": call.target.profile.release,
+            "deterministic": call.target.deterministic,
+            "limits": call.target.limits,
+        }
         common |= {
-            "cli": command_line(*written),
-            "python": python_call(*written),
+            "cli": command_line(call.operator, call.arguments, options),
+            "python": python_call(call.operator, call.arguments, options),
             "arguments": {
                 name: value for name, value in call.arguments.items() if isinstance(value, str)
             },

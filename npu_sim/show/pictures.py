@@ -462,11 +462,6 @@ def _ticks(end: float) -> list[float]:
 # The pictures of an answer by name
 
 
-def pictures_of_plan(answer: Any) -> Pictures:
-    """Return the pictures of an answer that has a plan; none without one."""
-    return {} if answer.plan is None else plan_pictures(answer.plan)
-
-
 def plan_pictures(plan: Plan) -> Pictures:
     """Return the pictures of a plan."""
     work = tracks_of(plan)

@@ -12,8 +12,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from npu_sim.framework.describing import PLURALS
-from npu_sim.framework.execution import OrderMask, Prepared, Result
-from npu_sim.framework.target import Target
+from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.language import (
     Text,
     Verbatim,
@@ -264,11 +263,6 @@ def plan_view(plan: Plan, results: Sequence[Line] = ()) -> Group:
     )
 
 
-def prepared_view(prepared: Prepared) -> Group:
-    """Return the plan of a prepared call as a rich renderable."""
-    return plan_view(prepared.plan)
-
-
 def result_view(result: Result) -> Group:
     """Return a run as a rich renderable: its plan and its results."""
     return plan_view(result.plan, result_lines(result))
@@ -429,33 +423,18 @@ def _own(node: WorkspaceNode) -> str:
 def plan_command(plan: Plan, product: str) -> str:
     """Return the command that shows a plan; ``product`` is a name or a profile file."""
     device = {"soc": plan.soc, "release": plan.release}
-    return _command(
+    return command_line(
         plan.operator,
         plan.arguments,
         {"product": product, **device, "deterministic": plan.deterministic, "limits": plan.limits},
     )
 
 
-def command_line(operator: str, arguments: Mapping[str, Any], product: str, target: Target) -> str:
-    """Return a call as a command line; ``product`` is a name or a profile file."""
-    return _command(operator, arguments, _options(product, target))
-
-
-def python_call(operator: str, arguments: Mapping[str, Any], product: str, target: Target) -> str:
+def python_call(operator: str, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     """Return a call as a Python program that prints its plan."""
-    keywords = {**arguments, **_without_defaults(_options(product, target))}
+    keywords = {**arguments, **_without_defaults(options)}
     lines = [f"    {operator!r},", *(f"    {name}={value!r}," for name, value in keywords.items())]
     return "import npu_sim\n\nplan = npu_sim.plan(\n" + "\n".join(lines) + "\n)\nprint(plan)\n"
-
-
-def _options(product: str, target: Target) -> dict[str, Any]:
-    return {
-        "product": product,
-        "soc": target.profile.soc,
-        "release": target.profile.release,
-        "deterministic": target.deterministic,
-        "limits": target.limits,
-    }
 
 
 def _without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -463,7 +442,8 @@ def _without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if defaults.get(name) != value}
 
 
-def _command(operator: str, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+def command_line(operator: str, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    """Return a call as a command line; its product is a name or a profile file."""
     words = ["npu-sim", "plan", operator]
     outputs = {output.name: output.output for output in load_operator(operator).outputs}
     for name, value in arguments.items():
