@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -73,8 +74,12 @@ class DroppedFiles:
     """The newest dropped files, in a temporary folder of this process."""
 
     def __init__(self) -> None:
-        self.folder = TemporaryDirectory(prefix="npu_sim_explorer_")
         self._lock = threading.Lock()
+
+    @cached_property
+    def folder(self) -> TemporaryDirectory[str]:
+        """The folder, made for the first file."""
+        return TemporaryDirectory(prefix="npu_sim_explorer_")
 
     def keep(self, name: str, body: IO[bytes], length: int) -> Path:
         """Store a file, replacing one of the same name, and remove the oldest files.
@@ -96,8 +101,8 @@ class DroppedFiles:
                 ),
                 "",
             )
-        folder = Path(self.folder.name)
         with self._lock:
+            folder = Path(self.folder.name)
             with replacing(folder / name) as file:
                 copyfileobj(body, file)
             files = [file for file in folder.iterdir() if NAME.fullmatch(file.name)]
