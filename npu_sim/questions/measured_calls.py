@@ -18,10 +18,12 @@ from npu_sim.cores import Profile, all_socs, load_profile, shipped_products
 from npu_sim.files.device_profile import MeasuredLaunch
 from npu_sim.framework.arguments import Attribute
 from npu_sim.framework.axes import Switch, Word
+from npu_sim.framework.checking import checked_call
 from npu_sim.framework.operator import Operator
+from npu_sim.framework.planning import plan_of
+from npu_sim.framework.target import Target
 from npu_sim.language import Argument, Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators import plan
 from npu_sim.plans.model import Launch, Plan
 from npu_sim.questions.explain import NearbyPlan
 from npu_sim.status import AclnnError, UsageError
@@ -162,7 +164,8 @@ def possible_calls(
     refusal: AclnnError | None = None
     for arguments, deterministic in _trials(operator, launch, casts):
         try:
-            planned = plan(operator.name, product=profile, deterministic=deterministic, **arguments)
+            target = Target(profile, deterministic)
+            planned = plan_of(checked_call(operator, arguments, target, infer=True))
         except AclnnError as error:
             refusal = refusal or error
             continue
