@@ -16,10 +16,10 @@ from npu_sim.files.tensors import read_tensor
 from npu_sim.framework.axes import Number, Switch, Word
 from npu_sim.framework.inference import call_with
 from npu_sim.framework.target import CORE_ORDERS
-from npu_sim.questions.preflight import check_line
 from npu_sim.registry import load_operator
 from npu_sim.releases import release_names
 from tests.hostile.calls import NAMES, same_bits, small_call
+from tests.lines import check_line
 
 Trial = Callable[[np.random.Generator], bool]
 """Runs with random values; returns True for an answer, raises NpuSimError for a refusal. Any other

@@ -8,7 +8,7 @@ small) leaves the executor usable; data out of bounds (361001) releases it.
 
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from operator import index
@@ -230,56 +230,26 @@ class Prototype:
         """Arguments by parameter name, in the order of the C prototype."""
         self._documented = {argument.name: name for name, argument in self.parameters.items()}
 
-    def first_stage(self, *values: Any) -> FirstStage:
-        """Check and plan a call with the values of the parameters in order."""
-        try:
-            executor = self._executor(dict(zip(self.parameters, values, strict=True)))
-        except AclnnError as error:
-            name = f"{self.name}GetWorkspaceSize"
-            return FirstStage(
-                report(name, error, self._documented.get(error.argument, error.argument)), 0, None
-            )
-        return FirstStage(ACLNN_SUCCESS, executor.workspace.total_bytes, executor)
-
-    def second_stage(
-        self, workspace: Any, workspaceSize: int, executor: AclOpExecutor | None, stream: Any
-    ) -> Status:
-        """Run a call that the first stage planned."""
-        try:
-            if executor is None:
-                raise AclnnError(
-                    NULL_POINTER,
-                    "executor",
-                    "executor is missing",
-                    "{name}GetWorkspaceSize returns it",
-                    name=self.name,
-                )
-            if executor.operator.name != self.operator.name:
-                raise AclnnError(
-                    INVALID,
-                    "executor",
-                    "executor belongs to aclnn{title}",
-                    "{name}GetWorkspaceSize returns the right one",
-                    title=executor.plan.title,
-                    name=self.name,
-                )
-            executor.run(workspace, workspaceSize)
-        except AclnnError as error:
-            return report(self.name, error, self._documented.get(error.argument, error.argument))
-        return ACLNN_SUCCESS
-
     def functions(self) -> dict[str, Callable[..., Any]]:
         """Return the two functions by name, with the signatures of the product document."""
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         first = inspect.Signature([inspect.Parameter(name, kind) for name in self.parameters])
 
         def get_workspace_size(*args: Any, **kwargs: Any) -> FirstStage:
-            return self.first_stage(*first.bind(*args, **kwargs).arguments.values())
+            try:
+                executor = self._executor(first.bind(*args, **kwargs).arguments)
+            except AclnnError as error:
+                return FirstStage(self._report(f"{self.name}GetWorkspaceSize", error), 0, None)
+            return FirstStage(ACLNN_SUCCESS, executor.workspace.total_bytes, executor)
 
         def run(
             workspace: Any, workspaceSize: int, executor: AclOpExecutor | None, stream: Any
         ) -> Status:
-            return self.second_stage(workspace, workspaceSize, executor, stream)
+            try:
+                self._require_own(executor).run(workspace, workspaceSize)
+            except AclnnError as error:
+                return self._report(self.name, error)
+            return ACLNN_SUCCESS
 
         get_workspace_size.__signature__ = first  # type: ignore[attr-defined]
         get_workspace_size.__doc__ = Text(
@@ -296,10 +266,33 @@ class Prototype:
             function.__module__ = "npu_sim.aclnn"
         return named
 
-    def _executor(self, values: dict[str, Any]) -> AclOpExecutor:
+    def _report(self, function: str, error: AclnnError) -> Status:
+        """Store an error with the name of its argument in the document; return its status."""
+        return report(function, error, self._documented.get(error.argument, error.argument))
+
+    def _require_own(self, executor: AclOpExecutor | None) -> AclOpExecutor:
+        """Return the executor of a second stage; raise AclnnError unless it is of this operator."""
+        if executor is None:
+            raise AclnnError(
+                NULL_POINTER,
+                "executor",
+                "executor is missing",
+                "{name}GetWorkspaceSize returns it",
+                name=self.name,
+            )
+        if executor.operator.name != self.operator.name:
+            raise AclnnError(
+                INVALID,
+                "executor",
+                "executor belongs to aclnn{title}",
+                "{name}GetWorkspaceSize returns the right one",
+                title=executor.plan.title,
+                name=self.name,
+            )
+        return executor
+
+    def _executor(self, values: Mapping[str, Any]) -> AclOpExecutor:
         """Check and plan a call with the values of the parameters by name."""
-        tensors: dict[str, AclTensor] = {}
-        attributes: dict[str, Any] = {}
         for name, argument in self.parameters.items():
             if values[name] is None and not argument.optional:
                 raise AclnnError(
@@ -308,11 +301,16 @@ class Prototype:
                     Text("{name} is missing", name=name),
                     f"{name}: {argument.help}",
                 )
-        for name, argument in self.parameters.items():
-            if isinstance(argument, Attribute):
-                attributes[argument.name] = _converted(argument, name, values[name])
-            elif values[name] is not None:
-                tensors[argument.name] = _tensor(name, values[name])
+        attributes = {
+            argument.name: _converted(argument, name, values[name])
+            for name, argument in self.parameters.items()
+            if isinstance(argument, Attribute)
+        }
+        tensors = {
+            argument.name: _tensor(name, values[name])
+            for name, argument in self.parameters.items()
+            if not isinstance(argument, Attribute) and values[name] is not None
+        }
         specs = {name: tensor.spec(self._documented[name]) for name, tensor in tensors.items()}
         arguments = arguments_of(self.operator, {**specs, **attributes})
         case = check(self.operator, arguments, current_device())

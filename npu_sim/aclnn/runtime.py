@@ -418,12 +418,8 @@ MAX_MESSAGES = 16
 """Messages stored per thread; older ones are dropped."""
 
 
-class _Messages(threading.local):
-    def __init__(self) -> None:
-        self.newest_first: list[str] = []
-
-
-_messages = _Messages()
+_messages = threading.local()
+"""``newest_first`` has the messages of a thread."""
 
 
 def report(interface: str, error: AclnnError, argument: str = "") -> Status:
@@ -439,15 +435,13 @@ def report(interface: str, error: AclnnError, argument: str = "") -> Status:
         Name of the illegal argument in the product document; empty for the error's own name.
     """
     where = f" ({argument or error.argument})" if argument or error.argument else ""
-    _messages.newest_first.insert(0, f"{interface}{where}: {error}")
-    del _messages.newest_first[MAX_MESSAGES:]
+    older = getattr(_messages, "newest_first", [])
+    _messages.newest_first = [f"{interface}{where}: {error}", *older][:MAX_MESSAGES]
     return error.status
 
 
 def aclGetRecentErrMsg() -> str | None:
     """Return and clear this thread's error messages, newest first; None if there are none."""
-    messages = _messages.newest_first
-    if not messages:
-        return None
+    messages = getattr(_messages, "newest_first", [])
     _messages.newest_first = []
-    return "\n".join(messages)
+    return "\n".join(messages) or None

@@ -376,24 +376,21 @@ def option_name(argument: Any) -> str:
 def _parameter(argument: Any, outputs: str) -> inspect.Parameter:
     """Return the command-line option of one argument; ``outputs`` is the heading of outputs."""
     name = option_name(argument)
-    flag, default = "--" + name.replace("_", "-"), None
-    text, panel = argument.help, outputs if hasattr(argument, "output") else ARGUMENTS_HEADING
-    if hasattr(argument, "shape"):
-        annotation: Any = Annotated[
-            str | None, typer.Option(flag, help=text, metavar="TENSOR", rich_help_panel=panel)
-        ]
-    elif argument.kind is bool:
-        switch = f"{flag}/--no-{flag.removeprefix('--')}"
-        default, annotation = (
-            argument.default,
-            Annotated[bool, typer.Option(switch, help=text, rich_help_panel=panel)],
-        )
-    else:
-        default = None if argument.required else argument.default
-        kind = str if issubclass(argument.kind, tuple) else argument.kind
-        annotation = Annotated[kind | None, typer.Option(flag, help=text, rich_help_panel=panel)]
+    flag = "--" + name.replace("_", "-")
+    is_tensor = hasattr(argument, "shape")
+    kind = str if is_tensor or issubclass(argument.kind, tuple) else argument.kind
+    default = None if is_tensor or argument.required else argument.default
+    option = typer.Option(
+        f"{flag}/--no-{flag.removeprefix('--')}" if kind is bool else flag,
+        help=argument.help,
+        metavar="TENSOR" if is_tensor else None,
+        rich_help_panel=outputs if hasattr(argument, "output") else ARGUMENTS_HEADING,
+    )
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind if kind is bool else kind | None, option],
     )
 
 

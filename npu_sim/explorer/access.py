@@ -51,17 +51,21 @@ class Access:
         Pages of other origins can send requests through the user's browser; ``Host``, ``Origin``
         and ``Sec-Fetch-Site`` expose them.
         """
-        if request.headers.get("Sec-Fetch-Site", "") not in TRUSTED_SITES:
-            return (
-                "only for pages of this server: paste a link of another site into the address bar"
-            )
-        if not self._is_own_origin(request):
-            return "only for pages of this server"
-        if not (self.opens_page(request) or self._is_token(request.cookies.get(self.cookie, ""))):
-            return "open the address that npu-sim explore printed: it has a token"
-        if request.method == "POST" and not self._is_token(request.headers.get(TOKEN_HEADER, "")):
-            return "only for the page of this server: reload it"
-        return ""
+        has_token = self._is_token(request.cookies.get(self.cookie, ""))
+        is_sent_by_page = self._is_token(request.headers.get(TOKEN_HEADER, ""))
+        reasons = {
+            "only for pages of this server: paste a link of another site into the address bar": (
+                request.headers.get("Sec-Fetch-Site", "") not in TRUSTED_SITES
+            ),
+            "only for pages of this server": not self._is_own_origin(request),
+            "open the address that npu-sim explore printed: it has a token": not (
+                self.opens_page(request) or has_token
+            ),
+            "only for the page of this server: reload it": (
+                request.method == "POST" and not is_sent_by_page
+            ),
+        }
+        return next((reason for reason, holds in reasons.items() if holds), "")
 
     def opens_page(self, request: Request) -> bool:
         """Return whether the token is in the address of a request."""

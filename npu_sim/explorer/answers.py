@@ -71,21 +71,23 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
     - ``products``: products that can be chosen.
     """
     start = time.perf_counter()
-    numbers = axis_numbers(state)
+    common: dict[str, Any] = {"numbers": axis_numbers(state)}
     try:
         call = call_of(state, products)
-    except NpuSimError as error:
-        return {**refusal(error), "numbers": numbers}
-    written = (call.operator, call.arguments, call.product, call.target)
-    common = {
-        "numbers": numbers,
-        "cli": command_line(*written),
-        "python": python_call(*written),
-        "arguments": {
-            name: value for name, value in call.arguments.items() if isinstance(value, str)
-        },
-    }
-    try:
+        options = {
+            "product": call.product,
+            "soc": call.target.profile.soc,
+            "release": call.target.profile.release,
+            "deterministic": call.target.deterministic,
+            "limits": call.target.limits,
+        }
+        common |= {
+            "cli": command_line(call.operator, call.arguments, options),
+            "python": python_call(call.operator, call.arguments, options),
+            "arguments": {
+                name: value for name, value in call.arguments.items() if isinstance(value, str)
+            },
+        }
         result = plan(call.operator, **call.options)
     except NpuSimError as error:
         return {**refusal(error), **common}

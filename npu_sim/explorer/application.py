@@ -140,7 +140,7 @@ class Explorer:
         """Close the socket, end the computation and remove dropped files."""
         self.socket.close()
         self.jobs.end()
-        self.dropped.forget()
+        self.dropped.folder.cleanup()
 
 
 Handler = Callable[[Explorer, State], Response]
@@ -423,8 +423,6 @@ SHUTDOWN_SECONDS = 1
 class _HeaderTimeout(H11Protocol):
     """Closes connections whose request headers do not arrive in time."""
 
-    _timer: asyncio.TimerHandle | None = None
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit of the first request."""
         super().connection_made(transport)
@@ -436,22 +434,17 @@ class _HeaderTimeout(H11Protocol):
         # h11 stores the bytes of an incomplete request head here.
         headers_begun = bool(self.conn.trailing_data[0])
         if self.conn.their_state is not h11.IDLE:
-            self._stop_timer()
-        elif headers_begun and self._timer is None:
+            self._timer.cancel()
+        elif headers_begun and self._timer.cancelled():
             self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the time limit."""
-        self._stop_timer()
+        self._timer.cancel()
         super().connection_lost(exc)
 
     def _start_timer(self) -> None:
         self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 def make_server(explorer: Explorer) -> Server:

@@ -6,7 +6,6 @@ request, so cancelling a computation ends the process.
 Files dropped on the page are stored here as well: products, device profiles and files of calls.
 """
 
-import itertools
 import os
 import re
 import shlex
@@ -15,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -36,6 +36,7 @@ from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import load_operator
 from npu_sim.releases import default_release
 from npu_sim.status import NpuSimError, UsageError
+from npu_sim.system import replacing
 
 PRODUCT, PROFILE, CALLS = "product", "profile", "calls"
 KINDS = {
@@ -50,7 +51,7 @@ KINDS = {
 MOST_FILE_BYTES = {PRODUCT: CONFIG_BYTES, PROFILE: DROPPED_BYTES, CALLS: DROPPED_BYTES}
 MOST_FILES = 16
 NAME = re.compile(r"[\w +-][\w. +-]{0,99}")
-"""A plain file name. It does not begin with a dot, so unfinished ``.part`` files do not match."""
+"""A plain file name. It does not begin with a dot, so files that are not whole do not match."""
 
 
 def kind_of(name: str) -> str:
@@ -69,13 +70,16 @@ def kind_of(name: str) -> str:
     return kind
 
 
-@dataclass
 class DroppedFiles:
     """The newest dropped files, in a temporary folder of this process."""
 
-    _folder: TemporaryDirectory[str] | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    @cached_property
+    def folder(self) -> TemporaryDirectory[str]:
+        """The folder, made for the first file."""
+        return TemporaryDirectory(prefix="npu_sim_explorer_")
 
     def keep(self, name: str, body: IO[bytes], length: int) -> Path:
         """Store a file, replacing one of the same name, and remove the oldest files.
@@ -83,7 +87,7 @@ class DroppedFiles:
         - ``name``: name that :func:`kind_of` accepts.
         - ``body``, ``length``: content, and its length in bytes.
 
-        Raises UsageError if the file is too large for its kind, or shorter than ``length``.
+        Raises UsageError if the file is too large for its kind.
         """
         most = MOST_FILE_BYTES[kind_of(name)]
         if length > most:
@@ -98,29 +102,14 @@ class DroppedFiles:
                 "",
             )
         with self._lock:
-            self._folder = self._folder or TemporaryDirectory(prefix="npu_sim_explorer_")
-        folder = Path(self._folder.name)
-        part = folder / f".part{next(self._numbers)}"
-        try:
-            with part.open("wb") as file:
+            folder = Path(self.folder.name)
+            with replacing(folder / name) as file:
                 copyfileobj(body, file)
-                if file.tell() != length:
-                    raise UsageError("file", Text("{name} ended early", name=name), "drop it again")
-            with self._lock:
-                part.replace(folder / name)
-                files = [file for file in folder.iterdir() if NAME.fullmatch(file.name)]
-                files.sort(key=lambda file: file.stat().st_mtime_ns)
-                for old in files[:-MOST_FILES]:
-                    old.unlink()
-        finally:
-            part.unlink(missing_ok=True)
+            files = [file for file in folder.iterdir() if NAME.fullmatch(file.name)]
+            files.sort(key=lambda file: file.stat().st_mtime_ns)
+            for old in files[:-MOST_FILES]:
+                old.unlink()
         return folder / name
-
-    def forget(self) -> None:
-        """Remove the folder."""
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
 
 
 def without_folder(error: NpuSimError, folder: Path) -> NpuSimError:

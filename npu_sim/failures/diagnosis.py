@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import Field
 
@@ -140,6 +140,34 @@ def diagnose(
         When ``text`` is neither a str nor lines, the file cannot be read or is a damaged dump, or
         the call cannot be read.
     """
+    reading, facts = _read(text)
+    plan: Plan | None = None
+    refusal: Unplanned | None = None
+    if arguments:
+        from npu_sim import operators
+
+        name = _operator_of_call(operator, facts)
+        call = {"product": product, "soc": soc, "release": release, "deterministic": deterministic}
+        try:
+            plan = operators.plan(name, **call, **arguments)
+        except NO_PLAN as error:
+            refusal = error
+    stated_release = facts["release"] if facts["release"] in release_names() else None
+    tiling, impossible = _tiling_of_exception(
+        facts["exception"] or {}, release or stated_release, plan
+    )
+    diagnosis = Diagnosis(
+        **facts,
+        tiling=tiling,
+        impossible=tuple(impossible),
+        refusal=refusal.as_dict() if refusal else None,
+        runs_on=_runs_on(name, deterministic, arguments) if refusal else (),
+    )
+    return diagnosis.model_copy(update={"lines": tuple(_lines(diagnosis, plan, refusal, reading))})
+
+
+def _read(text: str | Iterable[str] | os.PathLike[str]) -> tuple[Reading, dict[str, Any]]:
+    """Return the findings of a text, of lines or of a file, and the fields that they prove."""
     dump = None
     if isinstance(text, str):
         text = StringIO(text)
@@ -153,25 +181,7 @@ def diagnose(
         raise UsageError("text", message, "give a str, a path, or a file opened as text")
     reading = read_lines(text)
     facts = _facts(reading)
-    if dump is not None:
-        facts |= _facts_of_dump(dump, facts)
-    planned = PlannedCall()
-    if arguments:
-        name = _operator_of_call(operator, facts)
-        call = {"product": product, "soc": soc, "release": release, "deterministic": deterministic}
-        planned = _planned(name, call, arguments)
-    stated_release = facts["release"] if facts["release"] in release_names() else None
-    tiling, impossible = _tiling_of_exception(
-        facts["exception"] or {}, release or stated_release, planned.plan
-    )
-    diagnosis = Diagnosis(
-        **facts,
-        tiling=tiling,
-        impossible=tuple(impossible),
-        refusal=planned.error.as_dict() if planned.error else None,
-        runs_on=planned.runs_on,
-    )
-    return diagnosis.model_copy(update={"lines": tuple(_lines(diagnosis, planned, reading))})
+    return reading, facts if dump is None else facts | _facts_of_dump(dump, facts)
 
 
 def _operator_of_call(given: str | None, facts: Mapping[str, Any]) -> str:
@@ -227,12 +237,7 @@ def _facts_of_dump(dump: ExceptionDump, facts: Mapping[str, Any]) -> dict[str, A
     if dump.tiling:
         words = struct.iter_unpack("<Q", dump.tiling)
         exception["tiling_words_hex"] = [hex(word) for (word,) in words]
-    exception["dump"] = {
-        "version": dump.version,
-        "time": dump.time,
-        "op_name": dump.operator,
-        "tensors": [tensor._asdict() for tensor in dump.tensors],
-    }
+    exception["dump"] = dump.facts
     changed: dict[str, Any] = {"exception": exception, "stage": facts["stage"] or DEVICE}
     if facts["operator"] is None and kernel is not None:
         changed |= {"operator": _own_name(kernel), "kernel": kernel, "blamed": True}
@@ -354,28 +359,16 @@ def _release(reading: Reading) -> str:
     return next(stated, None) or next(implied, "")
 
 
-class PlannedCall(NamedTuple):
-    """Plan of the given call, or its error and where the call runs; empty without a call."""
-
-    plan: Plan | None = None
-    error: Unplanned | None = None
-    runs_on: tuple[str, ...] = ()
-
-
-def _planned(operator: str, call: dict[str, Any], arguments: dict[str, Any]) -> PlannedCall:
-    from npu_sim.operators import plan
+def _runs_on(operator: str, deterministic: bool, arguments: dict[str, Any]) -> tuple[str, ...]:
+    """Return the products and releases on which a call runs."""
     from npu_sim.questions.compare import compare
 
-    try:
-        return PlannedCall(plan(operator, **call, **arguments))
-    except NO_PLAN as error:
-        places = compare(operator, release="all", deterministic=call["deterministic"], **arguments)
-        names = (
-            f"{row.profile.product.title} {row.profile.soc} {row.profile.release}"
-            for row in places.rows
-            if row.plan is not None
-        )
-        return PlannedCall(None, error, tuple(names))
+    places = compare(operator, release="all", deterministic=deterministic, **arguments)
+    return tuple(
+        f"{row.profile.product.title} {row.profile.soc} {row.profile.release}"
+        for row in places.rows
+        if row.plan is not None
+    )
 
 
 def _tiling_of_exception(
@@ -452,7 +445,9 @@ def _differences(tiling: dict[str, Any], exception: dict[str, Any], plan: Plan) 
             )
 
 
-def _lines(found: Diagnosis, planned: PlannedCall, reading: Reading) -> Iterator[tuple[str, str]]:
+def _lines(
+    found: Diagnosis, plan: Plan | None, refusal: Unplanned | None, reading: Reading
+) -> Iterator[tuple[str, str]]:
     """Yield label and text of every line of the answer."""
     if found.code is None:
         yield "code", Text("the text states no code")
@@ -488,41 +483,50 @@ def _lines(found: Diagnosis, planned: PlannedCall, reading: Reading) -> Iterator
         yield "release", Text("such a message is of release {release}", found)
     if found.exception is not None:
         yield from _exception_lines(found, found.exception)
-    if planned.plan:
+    if plan:
         yield (
             "call",
             Text(
                 "the call passes all documented checks on {product}, release {release}: {path}",
-                planned.plan,
-                product=planned.plan.product_title,
+                plan,
+                product=plan.product_title,
             ),
         )
-    if planned.error:
-        yield "call", Text("the call is refused: {error}", error=planned.error.message)
-        hint = planned.error.hint
+    if refusal:
+        yield "call", Text("the call is refused: {error}", error=refusal.message)
+        hint = refusal.hint
         for part in hint.fields["parts"] if isinstance(hint, Joined) else (hint,):
             if part:
                 yield "legal", part
-        where = joined(planned.runs_on, ", ") if planned.runs_on else "nowhere"
+        where = joined(found.runs_on, ", ") if found.runs_on else "nowhere"
         yield "accepted", Text("{where}", where=where)
     if reading.dropped:
         yield "left out", Text("{count} further findings", count=reading.dropped)
 
 
 def _operator_text(found: Diagnosis) -> str:
-    if found.operator is None:
-        return Text("the text does not name the operator that failed")
-    if found.blamed:
-        return Text("{operator} failed", found)
-    if found.stage in (SELECTION, PACKAGE, COMPILE, INNER):
-        return Text(
-            "{operator} was called; the text does not prove that its arguments are the cause", found
-        )
-    return Text(
-        "{operator} is named, but the text does not prove that it failed: an earlier asynchronous "
-        "task may be the cause (ASCEND_LAUNCH_BLOCKING=1, or the kernel name in plog)",
-        found,
+    first_phase = found.stage in (SELECTION, PACKAGE, COMPILE, INNER)
+    texts = (
+        (found.operator is None, Text("the text does not name the operator that failed")),
+        (found.blamed, Text("{operator} failed", found)),
+        (
+            first_phase,
+            Text(
+                "{operator} was called; the text does not prove that its arguments are the cause",
+                found,
+            ),
+        ),
+        (
+            True,
+            Text(
+                "{operator} is named, but the text does not prove that it failed: an earlier "
+                "asynchronous task may be the cause (ASCEND_LAUNCH_BLOCKING=1, or the kernel name "
+                "in plog)",
+                found,
+            ),
+        ),
     )
+    return next(text for holds, text in texts if holds)
 
 
 def _argument_text(operator: str | None, name: str, about_dtype: bool) -> str:

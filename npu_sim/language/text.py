@@ -400,6 +400,10 @@ def short_bytes_text(size: int) -> str:
     return next((f"{size / unit:.1f} {name}" for unit, name in UNITS if size >= unit), f"{size} B")
 
 
+THREE_DIGITS = ((100, ".0f"), (10, ".1f"), (1, ".2f"))
+"""Forms of numbers of three significant digits, by the smallest number."""
+
+
 def time_text(microseconds: float) -> str:
     """Return a time with three significant digits: ``4.14 ns``, ``94.9 us``, ``1.23 ms``."""
     value, unit = float(f"{microseconds:.3g}"), "us"
@@ -409,16 +413,8 @@ def time_text(microseconds: float) -> str:
         value, unit = value / 1e6, "s"
     elif value >= 1000:
         value, unit = value / 1000, "ms"
-    return f"{_three_digits(value)} {unit}"
-
-
-def _three_digits(value: float) -> str:
-    """Return a number of three significant digits as text."""
-    if value >= 100:
-        return f"{value:.0f}"
-    if value >= 10:
-        return f"{value:.1f}"
-    return f"{value:.2f}" if value >= 1 else f"{value:.3g}"
+    form = next((form for least, form in THREE_DIGITS if value >= least), ".3g")
+    return f"{value:{form}} {unit}"
 
 
 def ulp_text(error: float) -> str:

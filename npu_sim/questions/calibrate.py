@@ -13,11 +13,8 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.files.device_profile import MeasuredLaunch
-from npu_sim.framework.checking import check
-from npu_sim.framework.inference import arguments_of
-from npu_sim.framework.planning import plan_of
-from npu_sim.framework.target import Target
 from npu_sim.language import Text, grouped, joined
+from npu_sim.operators import plan
 from npu_sim.operators.timelines import estimator
 from npu_sim.plans.answers import Printed
 from npu_sim.questions.measured_calls import (
@@ -28,7 +25,7 @@ from npu_sim.questions.measured_calls import (
     measured_clock,
 )
 from npu_sim.questions.measured_profile import MeasuredProfile, read_profile
-from npu_sim.registry import load_operator, operator_of_launch
+from npu_sim.registry import operator_of_launch
 from npu_sim.releases import release_names
 from npu_sim.status import AclnnError, UsageError
 from npu_sim.timelines.model import (
@@ -75,24 +72,20 @@ def measured_ceilings(
 
 def _unusable(launch: MeasuredLaunch, vector_cores: int) -> str:
     """Return why a launch cannot be used for a ceiling; empty if it can."""
-    if not launch.is_vector:
-        return "not on vector cores"
-    if launch.block_dim not in (None, vector_cores):  # large moves of a data base use all
-        return "not on all vector cores"
-    if operator_of_launch(launch.kernel) is not None:
-        return "kernels that are planned here"
-    if any(part in launch.kernel.lower() for part in SCATTERED):
-        return "gathers and sorts"
-    if (
-        not launch.inputs
+    reasons = {
+        "not on vector cores": not launch.is_vector,
+        # large moves of a data base, which states no cores, use all
+        "not on all vector cores": launch.block_dim not in (None, vector_cores),
+        "kernels that are planned here": operator_of_launch(launch.kernel) is not None,
+        "gathers and sorts": any(part in launch.kernel.lower() for part in SCATTERED),
+        "without shapes or duration": not launch.inputs
         or not launch.outputs
         or None in (*launch.inputs, *launch.outputs)
-        or not launch.duration_us
-    ):
-        return "without shapes or duration"
-    if _moved(launch)[1] < STREAMED_BYTES:
-        return Text("less than {streamed_bytes} bytes", streamed_bytes=STREAMED_BYTES)
-    return ""
+        or not launch.duration_us,
+        Text("less than {streamed_bytes} bytes", streamed_bytes=STREAMED_BYTES): _moved(launch)[1]
+        < STREAMED_BYTES,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _moved(launch: MeasuredLaunch) -> tuple[str, int]:
@@ -260,15 +253,18 @@ def _fitting(
 ) -> Iterator[str]:
     """Yield releases and SoCs with as many cores for which a group's counter is plausible."""
     call = group.possible_calls[0]
-    operator = load_operator(group.operator)
     for release in release_names():
         for soc in profile.product.socs:
             other = profile.with_soc(soc).with_release(release)
             if other.chip.vector_cores != profile.chip.vector_cores:
                 continue
             try:
-                built = arguments_of(operator, call.arguments, infer=True)
-                made = plan_of(check(operator, built, Target(other, call.plan.deterministic)))
+                made = plan(
+                    group.operator,
+                    product=other,
+                    deterministic=call.plan.deterministic,
+                    **call.arguments,
+                )
             except AclnnError:
                 continue
             estimate, _ = estimator(made, other, mhz=clock).estimate(made.launches[call.place])

@@ -66,18 +66,22 @@ def upgrades(outcomes: Sequence[tuple[Profile, Plan | Unplanned]]) -> tuple[Upgr
     by_soc = grouped(
         ((profile.name, profile.soc), (profile, outcome)) for profile, outcome in outcomes
     )
-    found: dict[Upgrade, tuple[str, ...]] = {}  # keys have no SoCs, so equal changes merge
-    for (product, soc), steps in by_soc.items():
-        for (old, before), (new, after) in pairwise(steps):
-            if isinstance(before, NotModelledError) and isinstance(after, NotModelledError):
-                continue  # the product is unknown before and after
-            changes, bits = plan_changes(before, after), changed_bits(before, after)
-            if changes or bits:
-                step = Upgrade(product, (), old.release, new.release, changes, bits)
-                found[step] = (*found.get(step, ()), soc)
+    found = grouped(  # keys have no SoCs, so equal changes merge
+        (
+            Upgrade(
+                *(product, (), old.release, new.release),
+                plan_changes(before, after),
+                changed_bits(before, after),
+            ),
+            soc,
+        )
+        for (product, soc), steps in by_soc.items()
+        for (old, before), (new, after) in pairwise(steps)
+        # a product may be unknown before and after
+        if not isinstance(before, NotModelledError) or not isinstance(after, NotModelledError)
+    )
     return tuple(
-        Upgrade(step.product, socs, step.before, step.after, step.changes, step.bits)
-        for step, socs in found.items()
+        replace(step, socs=tuple(socs)) for step, socs in found.items() if step.changes or step.bits
     )
 
 
@@ -286,18 +290,20 @@ def diff(
     ]
     rows = merged(merged(single, "socs"), "releases")
     call = fixed_call(declared, arguments, deterministic)
-    nearby: dict[NearbyPlan, tuple[str, ...]] = {}
-    for row in rows:
-        if row.plan is None:
-            continue
-        for change in nearby_plans(row.plan, call, row.profile, limits):
-            products = nearby.get(change, ())
-            if change.changes_path and row.profile.name not in products:
-                nearby[change] = (*products, row.profile.name)
+    nearby = grouped(
+        (change, row.profile.name)
+        for row in rows
+        if row.plan is not None
+        for change in nearby_plans(row.plan, call, row.profile, limits)
+        if change.changes_path
+    )
     return Comparison(
         declared.name,
         tuple(rows),
-        tuple(sorted(nearby.items(), key=lambda item: item[0].distance)),
+        tuple(
+            (change, tuple(dict.fromkeys(nearby[change])))
+            for change in sorted(nearby, key=lambda change: change.distance)
+        ),
         upgrades([(row.profile, row.outcome) for row in single]),
     )
 

@@ -35,7 +35,7 @@ from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.timelines import estimator, timeline, with_reads
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Plan
-from npu_sim.questions.limits import MANY_PROBES, Bound, Interval, both_bounds, find_bound
+from npu_sim.questions.limits import MANY_PROBES, Interval, ProductLimits, both_bounds, find_bound
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, NpuSimError, without_internal_frames
 from npu_sim.timelines.model import Change, Estimate, ModePrice, Timeline
@@ -47,17 +47,28 @@ LEAST_SAVING = 0.001
 
 
 @dataclass(frozen=True)
-class NearbyPlan:
+class ChangedValue:
+    """A change of one argument, or of ``limits`` or ``deterministic``."""
+
+    axis: Axis
+    """Changed argument."""
+    now: Value
+    """Value in the call."""
+    value: Value
+    """Value after the change."""
+
+    @property
+    def distance(self) -> float:
+        """Relative distance of the change; changes of switches and names come last."""
+        return distance(self.axis, self.now, self.value)
+
+
+@dataclass(frozen=True)
+class NearbyPlan(ChangedValue):
     """A change of one argument that flips a decision, and its outcome."""
 
     decision: str
     """Name of the flipped decision."""
-    axis: Axis
-    """Changed argument."""
-    now: int | str | bool
-    """Value in the call."""
-    value: int | str | bool
-    """Value after the change."""
     path: str
     """Path after the change; empty if the changed call is refused."""
     changes_path: bool
@@ -68,11 +79,6 @@ class NearbyPlan:
     """Why the changed call is refused; empty when it runs."""
     effect: str = ""
     """Consequence of the flipped decision."""
-
-    @property
-    def distance(self) -> float:
-        """Relative distance of the change; changes of switches and names come last."""
-        return distance(self.axis, self.now, self.value)
 
     @property
     def change(self) -> str:
@@ -125,24 +131,13 @@ def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) 
 
 
 @dataclass(frozen=True)
-class NearestCall:
+class NearestCall(ChangedValue):
     """One change that makes a refused call run."""
 
-    axis: Axis
-    """Changed argument, or ``limits`` or ``deterministic``."""
-    now: Value
-    """Value in the refused call."""
-    value: Value
-    """Value after the change."""
     plan: Plan
     """Plan of the changed call."""
     ranges: tuple[Interval, ...] = ()
     """For a number, all legal values as intervals with both ends included."""
-
-    @property
-    def distance(self) -> float:
-        """Relative distance of the change; changes of switches and names come last."""
-        return distance(self.axis, self.now, self.value)
 
 
 def nearest_calls(call: FixedCall, profile: Profile, limits: Limits) -> list[NearestCall]:
@@ -277,10 +272,9 @@ def _plan_of_changed(
     plan: Plan, profile: Profile, arguments: dict[str, Any], deterministic: bool
 ) -> Plan | None:
     """Return the plan of a changed call; None when it is refused."""
-    operator: Operator = load_operator(plan.operator)
     try:
         target = Target(profile, deterministic, limits=require_limits(plan.limits))
-        return plan_of(checked_call(operator, arguments, target))
+        return plan_of(checked_call(load_operator(plan.operator), arguments, target))
     except NpuSimError:
         return None
 
@@ -316,16 +310,6 @@ def _change(
     )
 
 
-@dataclass(frozen=True)
-class SizeLimit:
-    """Legal values of one size, with the rest of the call unchanged."""
-
-    name: str
-    now: int
-    documented: Bound
-    hardware: Bound
-
-
 @dataclass(frozen=True, repr=False)
 class Explanation(Printed):
     """Explanation of a plan, or of a refusal with legal values."""
@@ -340,7 +324,7 @@ class Explanation(Printed):
     """The refusal; None with a plan."""
     nearby: tuple[NearbyPlan, ...]
     """Plans of the nearest changes that flip a decision."""
-    limits: tuple[SizeLimit, ...]
+    limits: tuple[ProductLimits, ...]
     """Legal values of every size, with the rest of the call unchanged."""
     other_mode: Plan | None
     """Plan in the other determinism mode; None when that is refused."""
@@ -358,8 +342,8 @@ class Explanation(Printed):
             "nearest_changes": [change.as_dict() for change in self.nearby],
             "size_limits": [
                 {
-                    "name": size.name,
-                    "now": size.now,
+                    "name": size.size,
+                    "now": self.call.values[size.size],
                     "documented": size.documented.as_dict(),
                     "hardware": size.hardware.as_dict(),
                 }
@@ -419,10 +403,11 @@ def explain(
         refusal=refusal,
         nearby=tuple(nearby_plans(plan, call, loaded, limits) if plan is not None else []),
         limits=tuple(
-            SizeLimit(
-                axis.name,
-                int(call.values[axis.name]),
+            ProductLimits(
+                loaded.name,
+                (loaded.soc,),
                 *both_bounds(call, axis, loaded, MANY_PROBES),
+                size=axis.name,
             )
             for axis in declared.sizes
         ),

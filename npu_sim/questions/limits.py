@@ -11,8 +11,8 @@ integers around a change are tested. The result for a large domain assumes that 
 once between adjacent probes, apart from changes close to each other.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any
@@ -266,46 +266,38 @@ def limits(
         )
     call = fixed_call(declared, fixed, require_bool("deterministic", deterministic))
     groups = device_groups(product, soc, release)
-    if not names:
-        return LimitTable(
-            declared.name,
-            "",
-            "",
-            {**call.values, **call.attributes},
-            tuple(
-                replace(_product_limits(call, axis, *group, MANY_PROBES), size=axis.name)
-                for axis in declared.sizes
-                for group in groups
-            ),
+    second, _, listed = "".join(names[1:]).partition("=")
+    axes = [number_of(call, name) for name in (*names[:1], *filter(None, [second]))]
+    if len(set(axes)) < len(axes):
+        raise UsageError("vary", Text("vary: {name} twice", axes[0]), "two different names")
+    vary, along = (*(axis.name for axis in axes), "", "")[:2]
+    others = {name: value for name, value in call.values.items() if name not in (vary, along)}
+    rows = tuple(_rows(call, axes, listed, groups))
+    return LimitTable(declared.name, vary, along, {**others, **call.attributes}, rows)
+
+
+def _rows(
+    call: FixedCall,
+    axes: Sequence[Number],
+    listed: str,
+    groups: Sequence[tuple[Profile, tuple[str, ...]]],
+) -> Iterator[ProductLimits]:
+    """Return the bounds of one argument, of its frontier along a second one, or of every size."""
+    probes = PROBES if len(axes) == 1 else MANY_PROBES
+    return (
+        ProductLimits(
+            profile.name,
+            socs,
+            *both_bounds(changed, axis, profile, probes),
+            at=value,
+            size="" if axes else axis.name,
+            rules_source=profile.product.rules_source,
         )
-    return _varied(call, names, groups)
-
-
-def _varied(
-    call: FixedCall, names: Sequence[str], groups: Sequence[tuple[Profile, tuple[str, ...]]]
-) -> LimitTable:
-    """Return the bounds of one argument, or of its frontier along a second one."""
-    axis = number_of(call, names[0])
-    second_name, _, listed = names[1].partition("=") if len(names) == 2 else ("", "", "")
-    if not second_name:
-        rows = [_product_limits(call, axis, profile, socs) for profile, socs in groups]
-    else:
-        second = number_of(call, second_name)
-        if second == axis:
-            raise UsageError("vary", Text("vary: {name} twice", axis), "two different names")
-        rows = [
-            row
-            for profile, socs in groups
-            for row in _frontier(call, axis, second, listed, profile, socs)
-        ]
-        second_name = second.name
-    return LimitTable(
-        call.operator.name,
-        axis.name,
-        second_name,
-        {name: value for name, value in call.values.items() if name not in (axis.name, second_name)}
-        | dict(call.attributes),
-        tuple(rows),
+        for axis in axes[:1] or call.operator.sizes
+        for profile, socs in groups
+        for value, changed in (
+            _frontier(call, axes[0], axes[1], listed, profile) if axes[1:] else [(None, call)]
+        )
     )
 
 
@@ -404,23 +396,10 @@ def both_bounds(
     return documented, hardware
 
 
-def _product_limits(
-    call: FixedCall, axis: Number, profile: Profile, socs: tuple[str, ...], probes: int = PROBES
-) -> ProductLimits:
-    documented, hardware = both_bounds(call, axis, profile, probes)
-    return ProductLimits(
-        profile.name, socs, documented, hardware, rules_source=profile.product.rules_source
-    )
-
-
 def _frontier(
-    call: FixedCall,
-    axis: Number,
-    second: Number,
-    listed: str,
-    profile: Profile,
-    socs: tuple[str, ...],
-) -> list[ProductLimits]:
+    call: FixedCall, axis: Number, second: Number, listed: str, profile: Profile
+) -> list[tuple[int, FixedCall]]:
+    """Return the values of the second argument of a frontier, each with its call."""
     if listed:
         values = [second.code(item) for item in listed.split(",")]
     else:
@@ -429,11 +408,7 @@ def _frontier(
             find_bound(smallest, second, profile, "hardware", MANY_PROBES),
             int(call.values[second.name]),
         )
-    calls = ((value, call.with_values({second.name: value})) for value in values)
-    return [
-        replace(_product_limits(changed, axis, profile, socs, MANY_PROBES), at=value)
-        for value, changed in calls
-    ]
+    return [(value, call.with_values({second.name: value})) for value in values]
 
 
 def _round_values(bound: Bound, current: int) -> list[int]:

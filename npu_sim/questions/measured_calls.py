@@ -6,7 +6,7 @@ launches around it, which belong to the same call, decide between them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, product
 from math import inf, prod
@@ -18,8 +18,7 @@ from npu_sim.cores import Profile, all_socs, load_profile, shipped_products
 from npu_sim.files.device_profile import MeasuredLaunch
 from npu_sim.framework.arguments import Attribute
 from npu_sim.framework.axes import Switch, Word
-from npu_sim.framework.checking import check
-from npu_sim.framework.inference import arguments_of
+from npu_sim.framework.checking import checked_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target
@@ -28,7 +27,7 @@ from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Launch, Plan
 from npu_sim.questions.explain import NearbyPlan
 from npu_sim.status import AclnnError, UsageError
-from npu_sim.timelines.model import LaunchEstimate, OtherBound, VectorEstimate
+from npu_sim.timelines.model import LaunchEstimate, OtherBound, Timeline, VectorEstimate
 
 NAME_THE_SOC = Text("name the SoC, such as {soc}", soc=Argument("soc", "Ascend910B3"))
 CLOCK_TOLERANCE = 0.01
@@ -43,8 +42,6 @@ class MeasuredDevice:
     """Product and SoC for which calls are planned."""
     clock_mhz: float
     """Clock of the vector cores, cycles over time; 0 without counters."""
-    vector_cores: int
-    """Largest number of blocks of a vector kernel."""
     found_by: str
     """How the SoC was identified, as text."""
     others: tuple[str, ...] = ()
@@ -76,7 +73,7 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
     clock = measured_clock(launches)
     cores = max((launch.block_dim or 0 for launch in launches if launch.is_vector), default=0)
     if chosen is not None:
-        return MeasuredDevice(chosen, clock, cores, "chosen")
+        return MeasuredDevice(chosen, clock, "chosen")
     if not cores:
         message = "the file does not state on how many cores its kernels ran"
         raise UsageError("soc", message, NAME_THE_SOC)
@@ -102,7 +99,6 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
     return MeasuredDevice(
         best,
         clock,
-        cores,
         Text("at most {cores} cores worked{clock}", cores=cores, clock=clock_text),
         tuple(alike),
     )
@@ -127,9 +123,9 @@ CastFacts = tuple[str, str, int]
 """dtypes before and after a cast, and the number of elements."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PossibleCall:
-    """One call that a measured launch may belong to."""
+    """One call that a measured launch may belong to; identified by the object."""
 
     arguments: dict[str, Any]
     """Arguments of :func:`npu_sim.plan`."""
@@ -159,14 +155,17 @@ def possible_calls(
     """Return the calls of an operator that include such a launch, and the refusal if there is none.
 
     Of calls with equal `_facts` one is returned. dtypes of the kernel are tried first, then dtypes
-    that one of ``casts``, those of :func:`measured_casts`, converts to them.
+    that one of ``casts``, those of :func:`measured_casts`, converts to them. Nothing is tried for a
+    launch with an :func:`unknown_argument`.
     """
+    if unknown_argument(operator, launch):
+        return [], None
     calls: dict[tuple[Any, ...], PossibleCall] = {}
     refusal: AclnnError | None = None
     for arguments, deterministic in _trials(operator, launch, casts):
         try:
-            built = arguments_of(operator, arguments, infer=True)
-            planned = plan_of(check(operator, built, Target(profile, deterministic)))
+            target = Target(profile, deterministic)
+            planned = plan_of(checked_call(operator, arguments, target, infer=True))
         except AclnnError as error:
             refusal = refusal or error
             continue
@@ -291,21 +290,6 @@ CAST = "Cast"
 """Kernel whose launches are distinguished by their dtypes."""
 
 
-@dataclass(frozen=True)
-class MeasuredCall:
-    """One call: its plan, and the measured launches in the order of the plan."""
-
-    possible: PossibleCall
-    """The call that the launches are read as."""
-    launches: tuple[MeasuredLaunch, ...]
-    """Its launches."""
-
-    @property
-    def total_us(self) -> float:
-        """Measured time of all launches."""
-        return sum(launch.duration_us for launch in self.launches)
-
-
 def find_possible_call(
     stream: Sequence[MeasuredLaunch], place: int, candidates: Sequence[PossibleCall]
 ) -> PossibleCall | None:
@@ -345,18 +329,6 @@ PIPES = {
     "aiv_scalar_time": "scalar",
 }
 """Pipes of a timeline by counter."""
-
-
-@dataclass(frozen=True)
-class PipeGap:
-    """The pipe that counters show busy longest beyond its bound. Times in microseconds."""
-
-    pipe: str
-    busy_us: float
-    bound_us: float
-    """``busy_us`` and ``bound_us``: busy time of the pipe, measured and in the bound."""
-    waiting_us: float
-    """Time in which the busiest pipe waits."""
 
 
 @dataclass(frozen=True)
@@ -427,15 +399,24 @@ class MeasuredGroup:
         }
 
     @cached_property
-    def pipe_gap(self) -> PipeGap | None:
-        """What makes the launch slower than its bound; None without counters or bound by pipe."""
+    def pipe_gap(self) -> dict[str, Any] | None:
+        """What makes the launch slower than its bound; None without counters or bound by pipe.
+
+        The ``pipe`` that counters show busy longest beyond its bound, its busy time measured and in
+        the bound, and the time in which the busiest pipe waits, in microseconds.
+        """
         if not self.busiest_pipe or not self.bound_busy_us:
             return None
         busy = self.busy_us
         over = {pipe: us - self.bound_busy_us.get(pipe, 0.0) for pipe, us in busy.items()}
         pipe = max(over, key=lambda pipe: over[pipe])
         waiting = max(median(self.times) - busy[self.busiest_pipe], 0.0)
-        return PipeGap(pipe, busy[pipe], self.bound_busy_us.get(pipe, 0.0), waiting)
+        return {
+            "pipe": pipe,
+            "busy_us": busy[pipe],
+            "bound_us": self.bound_busy_us.get(pipe, 0.0),
+            "waiting_us": waiting,
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """Return the group as plain data."""
@@ -473,7 +454,7 @@ class MeasuredGroup:
             "measured_block_dim": first.block_dim,
             "binding_pipe": self.binding_pipe,
             "busiest_pipe": self.busiest_pipe,
-            "pipe_gap": asdict(self.pipe_gap) if self.pipe_gap else None,
+            "pipe_gap": self.pipe_gap,
             "path": plan.path if plan else None,
             "tiling_key": plan.tiling_key if plan else None,
             "arguments": plan.arguments if plan else None,
@@ -503,25 +484,21 @@ def _texts(specs: Sequence[Any] | None) -> list[str] | None:
 
 @dataclass(frozen=True)
 class CallGroup:
-    """Equal calls of several launches, with the bound of every launch and what it assumes."""
+    """Equal calls of several launches."""
 
-    calls: tuple[MeasuredCall, ...]
-    bounds_us: tuple[float | None, ...]
-    assumptions: tuple[str, ...] = ()
-    otherwise: tuple[OtherBound, ...] = ()
-    coverage: str = ""
-
-    @property
-    def plan(self) -> Plan:
-        """Plan of the calls."""
-        return self.calls[0].possible.plan
+    plan: Plan
+    calls: tuple[tuple[MeasuredLaunch, ...], ...]
+    """The launches of every call, in the order of the plan."""
+    timeline: Timeline
+    """Bounds of the launches, and what they assume."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the calls as plain data."""
-        plan, total = self.plan, median(call.total_us for call in self.calls)
+        totals = [sum(launch.duration_us for launch in launches) for launches in self.calls]
+        plan, total = self.plan, median(totals)
         times = [
             median(launch.duration_us for launch in launches)
-            for launches in zip(*(call.launches for call in self.calls), strict=True)
+            for launches in zip(*self.calls, strict=True)
         ]
         launches = [
             {
@@ -530,10 +507,10 @@ class CallGroup:
                 "measured_block_dim": measured.block_dim,
                 "median_us": time,
                 "share": time / total if total else 0.0,
-                "bound_us": bound,
+                "bound_us": bound.us,
             }
             for planned, measured, time, bound in zip(
-                plan.launches, self.calls[0].launches, times, self.bounds_us, strict=True
+                plan.launches, self.calls[0], times, self.timeline.launches, strict=True
             )
         ]
         return {
@@ -542,13 +519,13 @@ class CallGroup:
             "arguments": plan.arguments,
             "deterministic": plan.deterministic,
             "median_us": total,
-            "min_us": min(call.total_us for call in self.calls),
-            "bound_us": sum(bound or 0.0 for bound in self.bounds_us),
-            "coverage": self.coverage,
-            "assumptions": list(self.assumptions),
+            "min_us": min(totals),
+            "bound_us": sum(bound.us for bound in self.timeline.launches),
+            "coverage": self.timeline.coverage,
+            "assumptions": list(self.timeline.assumptions),
             "otherwise": [
                 {"assumption": other.assumption, "bound_us": other.bound_us}
-                for other in self.otherwise
+                for other in self.timeline.otherwise
             ],
             "launches": launches,
         }

@@ -15,7 +15,6 @@ from npu_sim.plans.answers import Columns, Printed, Tabular, columns_of
 from npu_sim.questions.explain import nearby_plans
 from npu_sim.questions.measured_calls import (
     CallGroup,
-    MeasuredCall,
     MeasuredDevice,
     MeasuredGroup,
     PossibleCall,
@@ -73,9 +72,7 @@ class MeasuredProfile(Printed, Tabular):
             for group in self.groups
             if group.possible_calls
             for launch in group.launches
-        } | {
-            launch.line for group in self.calls for call in group.calls for launch in call.launches
-        }
+        } | {launch.line for group in self.calls for call in group.calls for launch in call}
 
     @cached_property
     def not_modelled(self) -> dict[str, float]:
@@ -156,7 +153,7 @@ def read_profile(
     profiles = [
         device.profile.with_release(name) for name in ([wanted] if wanted else release_names())
     ]
-    interpretations = [_interpret(measured, profile, device.clock_mhz) for profile in profiles]
+    interpretations = [_Interpretation(measured, profile, device.clock_mhz) for profile in profiles]
     most = max(interpretation.explained for interpretation in interpretations)
     best = [
         interpretation for interpretation in interpretations if interpretation.explained == most
@@ -229,42 +226,47 @@ class _Measured:
                 self.equal.setdefault(kind, []).append(launch)
 
 
-@dataclass(frozen=True)
 class _Interpretation:
     """The launches of a file, interpreted for one device and release."""
 
-    measured: _Measured
-    """The launches."""
-    profile: Profile
-    """Device and release."""
-    clock_mhz: float
-    """Measured clock of the device."""
-    possible_calls: dict[int, tuple[list[PossibleCall], AclnnError | None]]
-    """Calls that may have made the launches of a kind, and the refusal where there is none."""
-    unidentified: dict[int, str]
-    """Argument that the launches of a kind do not identify."""
-    calls: list[MeasuredCall]
-    """Calls of several launches that occur with all of them."""
-    seen: frozenset[int]
-    """Identities of the possible calls that occur with all their launches."""
+    def __init__(self, measured: _Measured, profile: Profile, clock_mhz: float) -> None:
+        self.measured = measured
+        self.profile = profile
+        self.clock_mhz = clock_mhz
+        self.possible_calls: dict[int, tuple[list[PossibleCall], AclnnError | None]] = {}
+        """Calls that may have made the launches of a kind, or the refusal if there are none."""
+        for kind, same in measured.equal.items():
+            operator = load_operator(measured.entries[same[0].kernel].name)
+            found, refusal = possible_calls(operator, same[0], profile, measured.casts)
+            fastest = min(launch.duration_us for launch in same)
+            fitting = [call for call in found if _fits(call, fastest, profile)]
+            self.possible_calls[kind] = fitting or found, refusal
+        self.calls = grouped(
+            found
+            for launches, kinds in measured.streams.values()
+            for found in _find_calls(launches, kinds, self.possible_calls)
+        )
+        """Launches of the calls that occur with all of them."""
 
-    @cached_property
+    @property
     def explained(self) -> int:
         """Number of launches that belong to calls of several launches."""
-        return sum(len(call.launches) for call in self.calls)
+        calls = (launches for found in self.calls.values() for launches in found)
+        return sum(len(launches) for launches in calls if len(launches) > 1)
 
     def groups(self) -> tuple[MeasuredGroup, ...]:
         """Return the groups of equal launches, largest total time first."""
         found = []
         for key, same in self.measured.equal.items():
             calls, refusal = self.possible_calls[key]
-            kept = [call for call in calls if id(call) in self.seen] or calls
+            kept = [call for call in calls if call in self.calls] or calls
+            operator = self.measured.entries[same[0].kernel].name
             group = MeasuredGroup(
-                self.measured.entries[same[0].kernel].name,
+                operator,
                 tuple(same),
                 tuple(kept),
                 refusal,
-                unidentified_argument=self.unidentified.get(key, ""),
+                unidentified_argument=unknown_argument(load_operator(operator), same[0]),
             )
             found.append(self._bounded(group) if kept else group)
         return tuple(sorted(found, key=lambda group: -sum(group.times)))
@@ -300,43 +302,12 @@ class _Interpretation:
         )
 
     def call_groups(self) -> tuple[CallGroup, ...]:
-        """Return the groups of equal calls."""
-        found = grouped((id(call.possible), call) for call in self.calls)
-        return tuple(self._call_group(tuple(calls)) for calls in found.values())
-
-    def _call_group(self, calls: tuple[MeasuredCall, ...]) -> CallGroup:
-        table = timeline(calls[0].possible.plan, self.profile)
-        return CallGroup(
-            calls,
-            tuple(launch.us for launch in table.launches),
-            table.assumptions,
-            table.otherwise,
-            table.coverage,
+        """Return the groups of equal calls of several launches."""
+        return tuple(
+            CallGroup(call.plan, tuple(found), timeline(call.plan, self.profile))
+            for call, found in self.calls.items()
+            if len(call.plan.launches) > 1
         )
-
-
-def _interpret(measured: _Measured, profile: Profile, clock_mhz: float) -> _Interpretation:
-    """Return the launches of a file, interpreted for one device and release."""
-    possible: dict[int, tuple[list[PossibleCall], AclnnError | None]] = {}
-    unidentified: dict[int, str] = {}
-    for kind, same in measured.equal.items():
-        operator = load_operator(measured.entries[same[0].kernel].name)
-        if unknown := unknown_argument(operator, same[0]):
-            unidentified[kind] = unknown
-            possible[kind] = [], None
-            continue
-        found, refusal = possible_calls(operator, same[0], profile, measured.casts)
-        fastest = min(launch.duration_us for launch in same)
-        fitting = [call for call in found if _fits(call, fastest, profile)]
-        possible[kind] = fitting or found, refusal
-    calls = [
-        call
-        for launches, kinds in measured.streams.values()
-        for call in _find_calls(launches, kinds, possible)
-    ]
-    seen = frozenset(id(call.possible) for call in calls)
-    several = [call for call in calls if len(call.launches) > 1]
-    return _Interpretation(measured, profile, clock_mhz, possible, unidentified, several, seen)
 
 
 def _fits(call: PossibleCall, fastest_us: float, profile: Profile) -> bool:
@@ -351,8 +322,11 @@ def _find_calls(
     launches: Sequence[MeasuredLaunch],
     kinds: Sequence[int],
     possible: Mapping[int, tuple[list[PossibleCall], AclnnError | None]],
-) -> Iterator[MeasuredCall]:
-    """Yield the calls in a stream; equal surroundings of a launch are compared once."""
+) -> Iterator[tuple[PossibleCall, tuple[MeasuredLaunch, ...]]]:
+    """Yield the calls in a stream, each with its launches.
+
+    Equal surroundings of a launch are compared once.
+    """
     reach = {
         kind: (
             max(call.place for call in calls),
@@ -372,7 +346,7 @@ def _find_calls(
         call = known[around]
         if call is not None:
             first = position - call.place
-            yield MeasuredCall(call, tuple(launches[first : first + len(call.plan.launches)]))
+            yield call, tuple(launches[first : first + len(call.plan.launches)])
 
 
 @dataclass(frozen=True)

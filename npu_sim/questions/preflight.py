@@ -10,9 +10,9 @@ A line has the operator (or a vendor kernel, for its raw planner) and its inputs
 ``schedule_mode``, ``path`` and, for a kernel, ``tiling``) is compared with the result. The first
 line may be the head of a recording, which lists what its calls do not cover.
 
-:func:`check_line` checks one line, :func:`check_file` a file on several products, SoCs and
-releases. Equal lines are one row, checked once; :class:`Matrix` also tells where the columns
-differ. :class:`Policy` decides which calls are accepted.
+:func:`check_file` checks a file on several products, SoCs and releases. Equal lines are one row,
+checked once; :class:`Matrix` also tells where the columns differ. :class:`Policy` decides which
+calls are accepted.
 """
 
 import json
@@ -44,7 +44,6 @@ from npu_sim.questions.preflight_checks import (
     Summary,
     Totals,
     check_call,
-    check_line,
     malformed,
     totals,
 )
@@ -82,7 +81,6 @@ __all__ = [
     "Row",
     "Summary",
     "check_file",
-    "check_line",
     "chosen_columns",
     "grouped_cells",
     "policy_of",
@@ -307,12 +305,13 @@ def _of_row(cells: Mapping[str, Checked]) -> Iterator[tuple[Any, ...]]:
 
 def _bounds(running: Mapping[str, Checked]) -> dict[str, dict[str, float]]:
     """Return the bounds by coverage and column: those of different coverage are not compared."""
-    bounds: dict[str, dict[str, float]] = {}
-    for label, cell in running.items():
-        time = cell.facts.get("time", {})
-        if time.get("bound_us") is not None:
-            bounds.setdefault(time["coverage"], {})[label] = round(time["bound_us"], 2)
-    return bounds
+    times = ((label, cell.facts.get("time", {})) for label, cell in running.items())
+    bounds = grouped(
+        (time["coverage"], (label, round(time["bound_us"], 2)))
+        for label, time in times
+        if time.get("bound_us") is not None
+    )
+    return {coverage: dict(found) for coverage, found in bounds.items()}
 
 
 def _bits(running: Mapping[str, Checked]) -> Iterator[tuple[str, str]]:
@@ -334,8 +333,6 @@ def _bits(running: Mapping[str, Checked]) -> Iterator[tuple[str, str]]:
 
 
 Key = TypeVar("Key")
-CACHED_LINES = 1 << 17
-"""Number of line texts whose row is cached."""
 
 
 @dataclass(frozen=True)
@@ -545,110 +542,80 @@ def check_file(
     - ``lines``: lines of JSON; empty ones are skipped.
     - ``targets``: columns for lines that name neither product nor SoC.
     - ``policy``: rule for accepting calls; None accepts calls that run.
-    - ``directory``: folder for relative product files named in lines; the working directory when
-      None.
+    - ``directory``: folder of relative product files named in lines; None: the working directory.
     - ``whole``: whether results include complete plans.
     - ``timed``: whether results include launches, lower bounds and estimates.
 
     Raises UsageError when no line is a call.
     """
-    reader = _Reader(targets, Matrix(policy or Policy(), timed=timed), directory, whole)
+    matrix = Matrix(policy or Policy(), timed=timed)
+    rows: dict[str, Row] = {}  # by what makes lines equal
+    seen: dict[str | bytes, tuple[Row, int]] = {}  # by text: reading equal lines takes time
     for number, line in enumerate(lines, 1):
         text = line.strip()
-        if text:
-            reader.add(text, number)
-    if all(cell.outcome == MALFORMED for _, _, cell in reader.matrix.cells()):
-        first = next(
-            (cell.reason for _, _, cell in reader.matrix.cells()),
-            "it has no calls" if reader.matrix.recorded is not None else "it is empty",
-        )
+        if not text:
+            continue
+        if text not in seen:
+            values: Mapping[str, Any] = {}
+            try:
+                values = parse(text)
+                if HEAD in values and "op" not in values:
+                    matrix.recorded = values.get("recorded")
+                    continue
+                call = call_of(values)
+                key = json.dumps([values.get(name) for name in IDENTITY])
+                if key not in rows:
+                    columns = _columns(values, targets, directory)
+                    rows[key] = _checked(call, number, columns, whole=whole, timed=timed)
+                rows[key].remarks = rows[key].remarks or _remarks(values)
+                seen[text] = rows[key], values.get("count", 1)
+            except (MalformedLineError, UsageError) as error:
+                answer = malformed(values, number, error)
+                key = Text("malformed {op} {reason}", answer)
+                cells = {target.label: answer for target in targets}
+                rows.setdefault(key, Row(number, answer.op, "", _remarks(values), cells))
+                seen[text] = rows[key], 1
+        row, count = seen[text]
+        row.lines += 1
+        row.count += count
+    matrix.rows = list(rows.values())
+    matrix.labels = list(dict.fromkeys(label for row in matrix.rows for label in row.cells))
+    if all(cell.outcome == MALFORMED for _, _, cell in matrix.cells()):
+        empty = "it has no calls" if matrix.recorded is not None else "it is empty"
+        first = next((cell.reason for _, _, cell in matrix.cells()), empty)
         raise UsageError(
             "calls",
             Text("no line is a call: {first}", first=first),
             "one JSON object a line, with op and inputs",
         )
-    return reader.matrix
+    return matrix
 
 
-class _Reader:
-    """Adds lines to a matrix."""
+def _checked(
+    call: Call, number: int, columns: Iterable[Column], *, whole: bool, timed: bool
+) -> Row:
+    """Return the row of a call, checked on every column."""
+    row = Row(number, call.values["op"], call.inputs_text, {}, {})
+    for column in columns:
+        started = time.perf_counter()
+        row.cells[column.label] = check_call(call, number, column.profile, whole=whole, timed=timed)
+        row.seconds[column.label] = time.perf_counter() - started
+    return row
 
-    def __init__(
-        self, targets: Sequence[Column], matrix: Matrix, directory: Path | None, whole: bool
-    ) -> None:
-        self.targets, self.matrix, self.directory, self.whole = targets, matrix, directory, whole
-        self._texts: dict[str | bytes, tuple[Row, int]] = {}
-        self._rows: dict[str, Row] = {}
 
-    def add(self, text: str | bytes, number: int) -> None:
-        """Add one line."""
-        known = self._texts.get(text)
-        if known is None:
-            known = self._read(text, number)
-            if known is None:
-                return
-            if len(self._texts) < CACHED_LINES:
-                self._texts[text] = known
-        row, count = known
-        row.lines += 1
-        row.count += count
-
-    def _read(self, text: str | bytes, number: int) -> tuple[Row, int] | None:
-        """Return the row and the count of a line; None for the head of a recording."""
-        values: Mapping[str, Any] = {}
-        try:
-            values = parse(text)
-            if HEAD in values and "op" not in values:
-                self.matrix.recorded = values.get("recorded")
-                return None
-            call = call_of(values)
-            key = json.dumps([values.get(name) for name in IDENTITY])
-            row = self._rows.get(key)
-            if row is None:
-                row = self._rows[key] = self._checked(call, number)
-        except (MalformedLineError, UsageError) as error:
-            answer = malformed(values, number, error)
-            key = Text("malformed {op} {reason}", answer)
-            row = self._rows.get(key)
-            if row is None:
-                cells = {target.label: answer for target in self.targets}
-                row = self._rows[key] = self._added(
-                    Row(number, answer.op, "", _remarks(values), cells)
-                )
-            return row, 1
-        if not row.remarks:
-            row.remarks = _remarks(values)
-        return row, values.get("count", 1)
-
-    def _checked(self, call: Call, number: int) -> Row:
-        row = Row(number, call.values["op"], call.inputs_text, _remarks(call.values), {})
-        for target in self._targets(call.values):
-            started = time.perf_counter()
-            row.cells[target.label] = check_call(
-                call, number, target.profile, whole=self.whole, timed=self.matrix.timed
-            )
-            row.seconds[target.label] = time.perf_counter() - started
-        return self._added(row)
-
-    def _targets(self, values: Mapping[str, Any]) -> Iterator[Column]:
-        """Yield the columns of a line."""
-        if is_named(values):
-            yield column_of_line(
-                profile_of_line(values, self.targets[0].profile.name, self.directory), self.targets
-            )
-            return
-        several = len({target.profile.release for target in self.targets}) > 1
-        for target in self.targets:
-            profile = target.profile.with_release(values.get("release"))
-            # The labels of several releases name them.
-            yield (
-                column_of_line(profile, self.targets) if several else Column(profile, target.label)
-            )
-
-    def _added(self, row: Row) -> Row:
-        self.matrix.rows.append(row)
-        self.matrix.labels += [label for label in row.cells if label not in self.matrix.labels]
-        return row
+def _columns(
+    values: Mapping[str, Any], targets: Sequence[Column], directory: Path | None
+) -> Iterator[Column]:
+    """Yield the columns of a line."""
+    if is_named(values):
+        profile = profile_of_line(values, targets[0].profile.name, directory)
+        yield column_of_line(profile, targets)
+        return
+    several = len({target.profile.release for target in targets}) > 1
+    for target in targets:
+        profile = target.profile.with_release(values.get("release"))
+        # The labels of several releases name them.
+        yield column_of_line(profile, targets) if several else Column(profile, target.label)
 
 
 def _remarks(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,10 +5,9 @@ On request with its launches, lower bounds and estimates, and their sums over a 
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from npu_sim.cores import DEFAULT_PRODUCT, Profile
+from npu_sim.cores import Profile
 from npu_sim.framework.case import Case
 from npu_sim.framework.checking import check
 from npu_sim.framework.inference import arguments_of
@@ -19,14 +18,7 @@ from npu_sim.language import Joined, Text, joined
 from npu_sim.operators.timelines import is_timed, timeline
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import REFUSED, RUNS, Plan
-from npu_sim.questions.preflight_lines import (
-    Call,
-    MalformedLineError,
-    call_of,
-    operator_inputs,
-    parse,
-    profile_of_line,
-)
+from npu_sim.questions.preflight_lines import Call, MalformedLineError, operator_inputs
 from npu_sim.registry import find_kernel, load_operator
 from npu_sim.status import AclnnError, NotModelledError, Unplanned, UsageError
 from npu_sim.tiling import raw_plan
@@ -312,21 +304,6 @@ def totals(times: list[tuple[Mapping[str, Any], int]]) -> Totals:
         unbounded=sum(count for time, count in times if time["bound_us"] is None),
         estimates=estimates,
     )
-
-
-def check_line(
-    line: str | bytes,
-    number: int = 1,
-    product: str = DEFAULT_PRODUCT,
-    directory: Path | None = None,
-) -> Checked:
-    """Return the result of one line; its outcome is ``malformed`` if it is not a call."""
-    values: Mapping[str, Any] = {}
-    try:
-        values = parse(line)
-        return check_call(call_of(values), number, profile_of_line(values, product, directory))
-    except (MalformedLineError, UsageError) as error:
-        return malformed(values, number, error)
 
 
 def malformed(

@@ -147,12 +147,12 @@ def device_groups(
 
 def operators_of(profile: Profile) -> tuple[list[str], list[str]]:
     """Return the operators of a product that npu_sim models there, and those that it does not."""
-    modelled: list[str] = []
-    others: list[str] = []
-    for name in profile.product.operators:
-        operator: Operator = load_operator(name)
-        (others if profile.family in operator.families_not_modelled else modelled).append(name)
-    return modelled, others
+    others = [
+        name
+        for name in profile.product.operators
+        if profile.family in load_operator(name).families_not_modelled
+    ]
+    return [name for name in profile.product.operators if name not in others], others
 
 
 def product_names(given: Any) -> list[Any]:

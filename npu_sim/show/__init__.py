@@ -11,7 +11,7 @@ from typing import Any
 
 VIEWS = {
     "framework.execution:OrderMask": "text:order_mask_text",
-    "framework.execution:Prepared": "text:prepared_view",
+    "framework.execution:Prepared": "plan",
     "framework.execution:Result": "text:result_view",
     "plans.model:Plan": "text:plan_view",
     "plans.model:Workspace": "text:workspace_view",
@@ -35,9 +35,10 @@ VIEWS = {
     "verdicts.answers:OutputVerdict": "verdicts:output_verdict_view",
     "verdicts.answers:Verification": "verdicts:verification_view",
 }
-"""Functions of this package that return the text of an answer as a rich renderable, by its type."""
+"""Functions of this package that return the text of an answer as a rich renderable, by its type; a
+name alone is the attribute that is shown in its place."""
 DOCUMENTS = {
-    "framework.execution:Prepared": "plans:prepared_report",
+    "framework.execution:Prepared": "plan",
     "framework.execution:Result": "plans:result_report",
     "plans.model:Plan": "plans:plan_report",
     "timelines.model:Timeline": "plans:single_timeline_report",
@@ -55,9 +56,9 @@ DOCUMENTS = {
 }
 """Functions that return the report of an answer."""
 PICTURES = {
-    "framework.execution:Prepared": "pictures:pictures_of_plan",
-    "questions.explain:Explanation": "pictures:pictures_of_plan",
-    "timelines.model:Timeline": "pictures:pictures_of_plan",
+    "framework.execution:Prepared": "plan",
+    "questions.explain:Explanation": "plan",
+    "timelines.model:Timeline": "plan",
     "plans.model:Plan": "pictures:plan_pictures",
     "framework.execution:Result": "pictures:result_pictures",
     "plans.model:Workspace": "pictures:workspace_pictures",
@@ -115,6 +116,8 @@ def _made(answer: Any, functions: dict[str, str]) -> Any:
     for kind in type(answer).__mro__:
         place = functions.get(f"{kind.__module__.removeprefix('npu_sim.')}:{kind.__qualname__}")
         if place is not None:
-            module, _, name = place.partition(":")
+            module, _, name = place.rpartition(":")
+            if not module:
+                return _made(getattr(answer, name), functions)
             return getattr(import_module(f"npu_sim.show.{module}"), name)(answer)
     return None

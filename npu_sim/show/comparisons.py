@@ -316,16 +316,23 @@ def _ranges(table: LimitTable, listed: Callable[[Sequence[str]], str] = socs_tex
         Column("documented"),
         Column("hardware"),
     ]
-    rows = []
-    before = None
-    for row in _merged_rows(table):
-        where = [Verbatim(row.product), listed(row.socs)]
-        if table.along and before == (row.product, row.socs):
-            where = ["", ""]
-        before = (row.product, row.socs)
-        sizes = [Verbatim(row.size)] if size else []
-        at = [str(row.at)] if table.along else []
-        rows.append([*sizes, *where, *at, bound_text(row.documented), bound_text(row.hardware)])
+    merged = _merged_rows(table)
+    rows = [
+        [
+            *([Verbatim(row.size)] if size else []),
+            *(  # a frontier names a device once
+                ("", "")
+                if table.along
+                and before
+                and (before.product, before.socs) == (row.product, row.socs)
+                else (Verbatim(row.product), listed(row.socs))
+            ),
+            *([str(row.at)] if table.along else []),
+            bound_text(row.documented),
+            bound_text(row.hardware),
+        ]
+        for before, row in zip((None, *merged), merged, strict=False)
+    ]
     return Table(columns, rows)
 
 

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from npu_sim.language import Text, bytes_text, count_text, joined, percent_text, say, translated
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Decision, Launch, Memory, Plan, Workspace
-from npu_sim.questions.explain import Explanation, NearbyPlan, SizeLimit
+from npu_sim.questions.explain import Explanation, NearbyPlan
 from npu_sim.show.comparisons import bound_text
 from npu_sim.show.layout import Column, Paragraph, Table, after_gap, stack
 from npu_sim.show.text import (
@@ -70,7 +70,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
         *_section(
             "estimates (lower bound: npu-sim timeline)", _estimate_rows(explanation.estimates)
         ),
-        *_section("size limits, other arguments unchanged", _limit_rows(explanation.limits)),
+        *_section("size limits, other arguments unchanged", _limit_rows(explanation)),
         *_section(_workspace_title(plan.workspace), _workspace_rows(plan.workspace), right=(1,)),
         *areas,
         *_section("order", _order_rows(plan, explanation.other_mode)),
@@ -195,10 +195,10 @@ def _memory_rows(memory: Memory) -> list[Row]:
     ]
 
 
-def _limit_rows(limits: Sequence[SizeLimit]) -> Iterator[Row]:
-    for limit in limits:
+def _limit_rows(explanation: Explanation) -> Iterator[Row]:
+    for limit in explanation.limits:
         yield (
-            f"{limit.name} = {limit.now}",
+            f"{limit.size} = {explanation.call.values[limit.size]}",
             say("documented {bound}", bound=bound_text(limit.documented)),
             say("hardware {bound}", bound=bound_text(limit.hardware)),
         )
@@ -263,7 +263,5 @@ def _refusal_view(explanation: Explanation) -> RenderableType:
             "bold red",
         ),
         *_section("why", [(error.message,), *hint]),
-        *_section(
-            "what would be legal, other arguments unchanged", _limit_rows(explanation.limits)
-        ),
+        *_section("what would be legal, other arguments unchanged", _limit_rows(explanation)),
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from math import floor, log10
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -294,20 +294,12 @@ def _number_of(core: int, x: float, y: float, kind: str) -> Markup:
     return svg.centred(str(core), x, y, kind, **turned)
 
 
-class Box(NamedTuple):
-    """A rectangle of the picture."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-
 def _core_cell(plan: Plan, names: Sequence[str], core: int, top: float) -> Markup:
     """Draw one core; a click on a working core shows its steps (``assets/steps.js``)."""
     column, row = core % CELLS_IN_A_ROW, core // CELLS_IN_A_ROW
     pitch = WIDTH / CELLS_IN_A_ROW
-    box = Box(column * pitch, top + row * CELL, pitch - 6, CELL - 6)
+    x, y = column * pitch, top + row * CELL
+    box: dict[str, Any] = {"x": x, "y": y, "width": pitch - 6, "height": CELL - 6}
     work = next((work for work in plan.cores if work.core == core), None)
     bars: list[Markup] = []
     chosen: dict[str, Any] = {}
@@ -327,25 +319,35 @@ def _core_cell(plan: Plan, names: Sequence[str], core: int, top: float) -> Marku
         title = say("core {core}: ", core=core) + joined(ranges, ", ")
         state, chosen = "cell", {"data_cell": core}
         bars = _cell_bars(plan, names, work.ranges, box)
-    frame = element("rect", title, **box._asdict(), rx=4, class_=state)
-    label = element("text", text=str(core), x=box.x + 5, y=box.y + 14, class_="corner")
+    frame = element("rect", title, **box, rx=4, class_=state)
+    label = element("text", text=str(core), x=x + 5, y=y + 14, class_="corner")
     return element("g", title, children=[*bars, frame, label], **chosen)
 
 
 def _cell_bars(
-    plan: Plan, names: Sequence[str], ranges: Mapping[str, tuple[int, int]], box: Box
+    plan: Plan,
+    names: Sequence[str],
+    ranges: Mapping[str, tuple[int, int]],
+    box: Mapping[str, float],
 ) -> list[Markup]:
     """Draw one bar per range, its height and opacity in proportion to the largest of all cores."""
-    width = box.width / len(names)
+    width = box["width"] / len(names)
     bars = []
     for number, name in enumerate(names):
         start, stop = ranges.get(name, (0, 0))
         spans = (work.ranges[name] for work in plan.cores if name in work.ranges)
         share = (stop - start) / max(1, *(last - first for first, last in spans))
-        filled = box.height * share
-        place = Box(box.x + number * width, box.y + box.height - filled, width, filled)._asdict()
+        filled = box["height"] * share
         bars.append(
-            element("rect", **place, fill_opacity=FULL * share, class_=f"load c{number % COLOURS}")
+            element(
+                "rect",
+                x=box["x"] + number * width,
+                y=box["y"] + box["height"] - filled,
+                width=width,
+                height=filled,
+                fill_opacity=FULL * share,
+                class_=f"load c{number % COLOURS}",
+            )
         )
     return bars
 
@@ -458,11 +460,6 @@ def _ticks(end: float) -> list[float]:
 
 
 # The pictures of an answer by name
-
-
-def pictures_of_plan(answer: Any) -> Pictures:
-    """Return the pictures of an answer that has a plan; none without one."""
-    return {} if answer.plan is None else plan_pictures(answer.plan)
 
 
 def plan_pictures(plan: Plan) -> Pictures:

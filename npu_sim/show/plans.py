@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from npu_sim.framework.execution import Prepared, Result
+from npu_sim.framework.execution import Result
 from npu_sim.language import Text, count_text, joined, percent_text, say, time_text
 from npu_sim.operators.timelines import steps, tracks_of
 from npu_sim.plans.model import Plan
@@ -252,11 +252,6 @@ def plan_report(plan: Plan, command: str = "") -> Document:
     sections = (*plan_sections(plan), *_drawn(plan))
     command = command or plan_command(plan, plan.product)
     return Document(headline, headline, sections, command, document_outcome(plan))
-
-
-def prepared_report(prepared: Prepared) -> Document:
-    """Return the report of the plan of a prepared call."""
-    return plan_report(prepared.plan)
 
 
 def result_report(result: Result, command: str = "", rows: Sequence[VariableRows] = ()) -> Document:

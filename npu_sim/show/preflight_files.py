@@ -135,22 +135,24 @@ def write_sarif(path: Path, matrix: Matrix, file: str) -> None:
 
     Accepted findings are suppressed results.
     """
-    results = []
-    for level, name in SARIF_LEVELS.items():
-        for fault in matrix.faults(level, by_line=True):
-            place = {
-                "artifactLocation": {"uri": quote(os.fsencode(file))},
-                "region": {"startLine": fault.rows[0].line},
-            }
-            results.append(
+    results = [
+        {
+            "ruleId": fault.word.split()[0],
+            "level": name,
+            "message": {"text": finding_text(fault)},
+            "locations": [
                 {
-                    "ruleId": fault.word.split()[0],
-                    "level": name,
-                    "message": {"text": finding_text(fault)},
-                    "locations": [{"physicalLocation": place}],
-                    **({"suppressions": [{"kind": "external"}]} if level == ACCEPTED else {}),
+                    "physicalLocation": {
+                        "artifactLocation": {"uri": quote(os.fsencode(file))},
+                        "region": {"startLine": fault.rows[0].line},
+                    }
                 }
-            )
+            ],
+            **({"suppressions": [{"kind": "external"}]} if level == ACCEPTED else {}),
+        }
+        for level, name in SARIF_LEVELS.items()
+        for fault in matrix.faults(level, by_line=True)
+    ]
     driver = {
         "name": "npu_sim",
         "version": __version__,

@@ -164,7 +164,7 @@ def _call_title(calls: CallGroup) -> str:
         times=call["count"],
         measured=time_text(call["median_us"]),
         fastest=time_text(call["min_us"]),
-        bound=covered_time(call["bound_us"], calls.coverage),
+        bound=covered_time(call["bound_us"], calls.timeline.coverage),
     )
 
 
@@ -180,7 +180,7 @@ def _call_table(calls: CallGroup) -> Table:
                 call["kernel"],
                 time_text(call["median_us"]),
                 percent_text(call["share"]),
-                "" if call["bound_us"] is None else time_text(call["bound_us"]),
+                time_text(call["bound_us"]),
                 "" if call["measured_block_dim"] is None else str(call["measured_block_dim"]),
             )
             for call in calls.as_dict()["launches"]
@@ -191,7 +191,8 @@ def _call_table(calls: CallGroup) -> Table:
 def _call_assumption_lines(calls: CallGroup) -> list[Line]:
     """Return what the bound of a call assumes."""
     return assumption_lines(
-        calls.assumptions, [(launch.assumption, launch.bound_us) for launch in calls.otherwise]
+        calls.timeline.assumptions,
+        [(launch.assumption, launch.bound_us) for launch in calls.timeline.otherwise],
     )
 
 
@@ -303,16 +304,16 @@ def _gap_lines(group: MeasuredGroup) -> list[Line]:
     waiting = say(
         "the busiest pipe, {pipe}, waits {time}",
         pipe=group.busiest_pipe,
-        time=time_text(gap.waiting_us),
+        time=time_text(gap["waiting_us"]),
     )
     return [
         (
             "gap",
             say(
                 "{pipe} is busy {busy}, {bound} in the bound",
-                pipe=gap.pipe,
-                busy=time_text(gap.busy_us),
-                bound=time_text(gap.bound_us),
+                pipe=gap["pipe"],
+                busy=time_text(gap["busy_us"]),
+                bound=time_text(gap["bound_us"]),
             ),
             waiting,
         )
@@ -331,11 +332,10 @@ MEASURED, BOUND = 1, 2
 def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
     """Return Chrome trace events: one process per stream, with a measured and a bound lane."""
     bounds = {
-        launch.line: (bound, "")
+        launch.line: (bound.us, "")
         for calls in answer.calls
-        for call in calls.calls
-        for launch, bound in zip(call.launches, calls.bounds_us, strict=True)
-        if bound is not None
+        for launches in calls.calls
+        for launch, bound in zip(launches, calls.timeline.launches, strict=True)
     } | {
         launch.line: (group.bound_us, group.binding_pipe)
         for group in answer.groups
@@ -438,7 +438,7 @@ def _call_pictures(calls: CallGroup) -> tuple[Block, ...]:
     """Draw the launches of a call in order, with measured times and bounds."""
     facts = calls.as_dict()
     measured = facts["launches"]
-    bounds = [launch["bound_us"] or 0.0 for launch in measured]
+    bounds = [launch["bound_us"] for launch in measured]
     launches = [
         {
             "kernel": launch["kernel"],

@@ -3,7 +3,7 @@
 The rows are a table of text and report, and CSV.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -238,36 +238,36 @@ def study_view(study: Study) -> RenderableType:
 
 def study_lines(study: Study) -> Iterator[Line]:
     """Return a study as lines."""
-    if isinstance(study, DeterminismStudy):
-        return determinism_lines(study)
-    if isinstance(study, PrecisionStudy):
-        return precision_lines(study)
-    return invariance_lines(study)
+    lines, _ = FORMS[type(study)]
+    return lines(study)
 
 
 def study_headline(study: Study) -> str:
     """Return operator, device and result of a study in one line."""
-    return say("{operator} on {product}, {soc}: {result}", study, result=_result(study))
+    _, result = FORMS[type(study)]
+    return say("{operator} on {product}, {soc}: {result}", study, result=result(study))
 
 
-def _result(study: Study) -> str:
-    """Return a summary of the result of a study."""
-    if isinstance(study, DeterminismStudy):
-        moved = [output for output in study.outputs if output.order_dependent]
-        if not moved:
-            return say("every order gives the same bits")
-        return joined(
-            (
-                say("{moved} of {elements} elements of {output} differ between orders", output)
-                for output in moved
-            ),
-            ", ",
-        )
-    if isinstance(study, PrecisionStudy):
-        worst = max(study.outputs, key=lambda output: output.max_ulp, default=None)
-        if worst is None:
-            return say("refused")
-        return say("error up to {most} ({output} {dtype})", worst, most=ulp_text(worst.max_ulp))
+def _differing(study: DeterminismStudy) -> str:
+    """Return how many elements differ between orders."""
+    moved = [
+        say("{moved} of {elements} elements of {output} differ between orders", output)
+        for output in study.outputs
+        if output.order_dependent
+    ]
+    return joined(moved, ", ") if moved else say("every order gives the same bits")
+
+
+def _error(study: PrecisionStudy) -> str:
+    """Return the largest error."""
+    worst = max(study.outputs, key=lambda output: output.max_ulp, default=None)
+    if worst is None:
+        return say("refused")
+    return say("error up to {most} ({output} {dtype})", worst, most=ulp_text(worst.max_ulp))
+
+
+def _changing(study: InvarianceStudy) -> str:
+    """Return how many changes alter bits."""
     rows = [row for row in study.rows if row.changes is not None]
     return say(
         "{changed} of {count} changes alter bits",
@@ -276,6 +276,12 @@ def _result(study: Study) -> str:
     )
 
 
+FORMS: dict[type, tuple[Callable[[Any], Iterator[Line]], Callable[[Any], str]]] = {
+    DeterminismStudy: (determinism_lines, _differing),
+    PrecisionStudy: (precision_lines, _error),
+    InvarianceStudy: (invariance_lines, _changing),
+}
+"""Functions that return the lines and the summary of a study, by its type."""
 ROWS_TITLE = "Rows that can differ"
 POSITIONS = {"row": "row {number}", "column": "column {number}", "element": "element {number}"}
 """Name of a row, column or element."""

@@ -12,9 +12,17 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from npu_sim.framework.describing import PLURALS
-from npu_sim.framework.execution import OrderMask, Prepared, Result
-from npu_sim.framework.target import Target
-from npu_sim.language import Text, Verbatim, bytes_text, count_text, joined, say, translated
+from npu_sim.framework.execution import OrderMask, Result
+from npu_sim.language import (
+    Text,
+    Verbatim,
+    bytes_text,
+    count_text,
+    grouped,
+    joined,
+    say,
+    translated,
+)
 from npu_sim.numbers.formats import TensorSpec, shape_text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
@@ -210,10 +218,11 @@ def _flip_text(plan: Plan, flip: Flip) -> str:
 
 def change_lines(plan: Plan) -> list[Line]:
     """Return one line per flip, with its result."""
-    flips: dict[tuple[str, int | str], tuple[Flip, list[Decision]]] = {}
-    for decision in plan.decisions:
-        for flip in decision.flips:
-            flips.setdefault((flip.argument, flip.value), (flip, []))[1].append(decision)
+    flips = grouped(
+        ((flip.argument, flip.value), (flip, decision))
+        for decision in plan.decisions
+        for flip in decision.flips
+    )
     return [
         (
             "change" if flip.outcome in ("", RUNS) else flip.outcome,
@@ -221,11 +230,11 @@ def change_lines(plan: Plan) -> list[Line]:
             flip.refusal
             or say(
                 "decision {names}; now {values}",
-                names=joined((decision.name for decision in decisions), ", "),
-                values=values_text(decisions[0]),
+                names=joined((decision.name, *(other.name for _, other in others)), ", "),
+                values=values_text(decision),
             ),
         )
-        for flip, decisions in flips.values()
+        for (flip, decision), *others in flips.values()
     ]
 
 
@@ -252,11 +261,6 @@ def plan_view(plan: Plan, results: Sequence[Line] = ()) -> Group:
         "",
         lines_table((*plan_lines(plan), *change_lines(plan), *results), styles=LINE_STYLES),
     )
-
-
-def prepared_view(prepared: Prepared) -> Group:
-    """Return the plan of a prepared call as a rich renderable."""
-    return plan_view(prepared.plan)
 
 
 def result_view(result: Result) -> Group:
@@ -419,33 +423,18 @@ def _own(node: WorkspaceNode) -> str:
 def plan_command(plan: Plan, product: str) -> str:
     """Return the command that shows a plan; ``product`` is a name or a profile file."""
     device = {"soc": plan.soc, "release": plan.release}
-    return _command(
+    return command_line(
         plan.operator,
         plan.arguments,
         {"product": product, **device, "deterministic": plan.deterministic, "limits": plan.limits},
     )
 
 
-def command_line(operator: str, arguments: Mapping[str, Any], product: str, target: Target) -> str:
-    """Return a call as a command line; ``product`` is a name or a profile file."""
-    return _command(operator, arguments, _options(product, target))
-
-
-def python_call(operator: str, arguments: Mapping[str, Any], product: str, target: Target) -> str:
+def python_call(operator: str, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     """Return a call as a Python program that prints its plan."""
-    keywords = {**arguments, **_without_defaults(_options(product, target))}
+    keywords = {**arguments, **_without_defaults(options)}
     lines = [f"    {operator!r},", *(f"    {name}={value!r}," for name, value in keywords.items())]
     return "import npu_sim\n\nplan = npu_sim.plan(\n" + "\n".join(lines) + "\n)\nprint(plan)\n"
-
-
-def _options(product: str, target: Target) -> dict[str, Any]:
-    return {
-        "product": product,
-        "soc": target.profile.soc,
-        "release": target.profile.release,
-        "deterministic": target.deterministic,
-        "limits": target.limits,
-    }
 
 
 def _without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -453,7 +442,8 @@ def _without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if defaults.get(name) != value}
 
 
-def _command(operator: str, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+def command_line(operator: str, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    """Return a call as a command line; its product is a name or a profile file."""
     words = ["npu-sim", "plan", operator]
     outputs = {output.name: output.output for output in load_operator(operator).outputs}
     for name, value in arguments.items():

@@ -4,7 +4,16 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Group
 
-from npu_sim.language import Text, Verbatim, bytes_text, joined, percent_text, say, time_text
+from npu_sim.language import (
+    Text,
+    Verbatim,
+    bytes_text,
+    grouped,
+    joined,
+    percent_text,
+    say,
+    time_text,
+)
 from npu_sim.plans.answers import Evidence
 from npu_sim.show.layout import Column, Paragraph, Table, after_gap, lines_table, stack
 from npu_sim.show.text import Line, socs_text
@@ -361,8 +370,10 @@ def largest_text(timeline: Timeline) -> str:
     )
 
 
-def _cells(timeline: Timeline) -> tuple[str, ...]:
-    """Return one timeline as cells of a comparison, after call and SoC."""
+def _cells(timeline: Timeline | Unplanned) -> tuple[str, ...]:
+    """Return one timeline, or that there is none, as cells of a comparison, after call and SoC."""
+    if not isinstance(timeline, Timeline):
+        return ("", say(timeline.label))
     return (
         f"{timeline.clock_mhz:g}",
         bound_cell(timeline.bound_us, timeline.coverage),
@@ -416,15 +427,12 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) ->
     - ``compared``: name of the call, SoC, and timeline or refusal.
     """
     shown = [timeline for _, _, timeline in compared if isinstance(timeline, Timeline)]
-    socs: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    reasons: dict[str, dict[str, None]] = {}
-    for name, soc, timeline in compared:
-        if isinstance(timeline, Timeline):
-            cells = _cells(timeline)
-        else:
-            cells = ("", say(timeline.label))
-            reasons.setdefault(timeline.message, {})[f"{name}, {soc}"] = None
-        socs.setdefault((name, cells), []).append(soc)
+    socs = grouped(((name, _cells(found)), soc) for name, soc, found in compared)
+    reasons = grouped(
+        (found.message, f"{name}, {soc}")
+        for name, soc, found in compared
+        if not isinstance(found, Timeline)
+    )
     sources = dict.fromkeys(timeline.rules_source for timeline in shown if timeline.rules_source)
     cautions = dict.fromkeys(line for timeline in shown for line in caution_lines(timeline))
     remarks = (
@@ -442,7 +450,10 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) ->
         "",
         Table(COLUMNS, [(name, socs_text(alike), *cells) for (name, cells), alike in socs.items()]),
         *after_gap(
-            lines_table(("refused", reason, joined(where)) for reason, where in reasons.items())
+            lines_table(
+                ("refused", reason, joined(dict.fromkeys(where)))
+                for reason, where in reasons.items()
+            )
         ),
         "",
         *(Paragraph(remark, "dim") for remark in remarks),

@@ -1,6 +1,7 @@
 """Verdicts on measured outputs, dumps and diagnoses, as text and as reports."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -210,20 +211,23 @@ def _places(answer: Verification) -> Iterator[str]:
 
 def verification_view(answer: Verification) -> RenderableType:
     """Return an answer as a rich renderable."""
-    parts: list[RenderableType] = []
-    for difference in answer.against.values():
-        parts += [
+    differences = (
+        (
             lines_table(difference_lines(difference)),
             *after_gap(_differing_rows(difference, MOST_ROWS, indent=2)),
             "",
-        ]
-    for verdict in answer.outputs.values():
-        parts += [
+        )
+        for difference in answer.against.values()
+    )
+    verdicts = (
+        (
             output_verdict_view(verdict, _product(answer)),
             *after_gap(_worst_elements(verdict, MOST_ROWS, indent=2)),
             "",
-        ]
-    return stack(*parts, lines_table(place_lines(answer)))
+        )
+        for verdict in answer.outputs.values()
+    )
+    return stack(*chain(*differences, *verdicts), lines_table(place_lines(answer)))
 
 
 def difference_lines(difference: ResultDifference) -> list[tuple[str, str]]:

@@ -17,9 +17,9 @@ from npu_sim import UsageError, system
 from npu_sim.cores import config_directory
 from npu_sim.files import reading, writing
 from npu_sim.files.tensors import read_tensor
-from npu_sim.questions.preflight import check_line
 from npu_sim.sweeps.runner import run_sweep, sweep_to
 from tests.cli.runner import npu_sim as run_here
+from tests.lines import check_line
 
 resource = pytest.importorskip("resource", reason="needs limits and pipes of POSIX")
 ROOT = Path(__file__).parents[2]

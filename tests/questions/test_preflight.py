@@ -3,16 +3,10 @@ import json
 import pytest
 
 import npu_sim
-from npu_sim.questions.preflight import (
-    Checked,
-    Summary,
-    check_file,
-    check_line,
-    chosen_columns,
-    policy_of,
-)
+from npu_sim.questions.preflight import Checked, Summary, check_file, chosen_columns, policy_of
 from npu_sim.registry import OPERATORS
 from tests.golden import tiling_lines
+from tests.lines import check_line
 
 KERNELS = [kernel for entry in OPERATORS for kernel in entry.kernels]
 GOOD = {

@@ -22,7 +22,8 @@ def loaded(package, place):
 
 
 def types_in(functions):
-    assert all(callable(loaded("npu_sim.show", function)) for function in functions.values())
+    places = set(functions.values()) - {"plan"}  # the attribute that is shown in its place
+    assert all(callable(loaded("npu_sim.show", place)) for place in places)
     return {loaded("npu_sim", kind) for kind in functions}
 
 

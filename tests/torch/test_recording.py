@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import npu_sim  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
-from npu_sim.questions.preflight import check_line  # noqa: E402
+from tests.lines import check_line  # noqa: E402
 
 TOKENS, HIDDEN, WORDS, TOP = 12, 32, 50, 2
 

@@ -216,24 +216,24 @@ def verify_command(operator: str, arguments: Arguments, options: Options) -> Non
 
 
 class Compared(NamedTuple):
-    """One call of a comparison: its plan and timeline, or why there is none."""
+    """One call of a comparison: its timeline and plan, or why there is none."""
 
     name: str
     profile: "cores.Profile"
-    found: "tuple[plans.model.Plan, timelines.model.Timeline] | Unplanned"
+    found: "timelines.model.Timeline | Unplanned"
+    plan: "plans.model.Plan | None" = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
-        head = {
+        outcome: Any = self.plan or self.found
+        return {
             "call": self.name,
             "product": self.profile.name,
             "soc": self.profile.soc,
             "release": self.profile.release,
+            "outcome": outcome.outcome,
+            "timeline" if self.plan else "error": self.found.as_dict(),
         }
-        if isinstance(self.found, NO_PLAN):
-            return {**head, "outcome": self.found.outcome, "error": self.found.as_dict()}
-        plan, timeline = self.found
-        return {**head, "outcome": plan.outcome, "timeline": timeline.as_dict()}
 
 
 @command(
@@ -252,17 +252,16 @@ def timeline_command(operator: str, arguments: Arguments, options: Options) -> N
     specs = typed_specs(operator, arguments)
     chosen = options.profile()
     rows = _rows(operator, list(_calls(operator, specs, options.vary)), chosen, options)
-    timed = [(row, *row.found) for row in rows if isinstance(row.found, tuple)]
+    timed: list[Any] = [row for row in rows if row.plan]
     if not timed and isinstance(rows[0].found, NO_PLAN):
         raise rows[0].found
     if len(rows) == 1:
-        ((row, plan, timeline),) = timed
-        timed = [(row, plan, questions.explain.with_changes(timeline, plan, row.profile))]
-        rows = [row._replace(found=timed[0][1:])]
+        ((name, profile, bound, plan),) = timed
+        changed = questions.explain.with_changes(bound, plan, profile)
+        rows = timed = [Compared(name, profile, changed, plan)]
     if options.trace is not None:
         timelines.tracks.write_trace(
-            options.trace,
-            [operators.timelines.timed_plan(plan, row.profile) for row, plan, _ in timed],
+            options.trace, [operators.timelines.timed_plan(row.plan, row.profile) for row in timed]
         )
     if options.report is not None:
         _write_report(options, chosen, timed)
@@ -273,15 +272,20 @@ def timeline_command(operator: str, arguments: Arguments, options: Options) -> N
                 Text("figure = {figure}: a picture shows one call on one SoC", options),
                 "--report shows several",
             )
-        write_figure(options.figure, timed[0][2])
+        write_figure(options.figure, timed[0].found)
     if options.json:
         print_json(
             "timeline", {"label": "lower bound", "timelines": [row.as_dict() for row in rows]}
         )
+    elif len(rows) == 1:
+        overflow = show.text.overflow_text(plan)
+        print_text(*([overflow, ""] if overflow else []), show.timelines.timeline_view(changed))
     else:
-        _print_timelines(rows)
+        print_text(
+            show.timelines.timelines_view([(row.name, row.profile.soc, row.found) for row in rows])
+        )
     if len(rows) == 1:
-        exit_unless_runs(timed[0][1])
+        exit_unless_runs(plan)
 
 
 def _rows(
@@ -311,16 +315,10 @@ def _rows(
             modes = {"deterministic": options.deterministic, "limits": options.limits}
             try:
                 made = operators.plan(operator, product=profile, **modes, **call)
+                bound = operators.timelines.timeline(made, profile, calibration)
+                rows.append(Compared(name, profile, bound, made))
             except NO_PLAN as error:
                 rows.append(Compared(name, profile, error))
-            else:
-                rows.append(
-                    Compared(
-                        name,
-                        profile,
-                        (made, operators.timelines.timeline(made, profile, calibration)),
-                    )
-                )
     return rows
 
 
@@ -353,12 +351,8 @@ def _calls(operator: str, specs: Arguments, vary: str | None) -> Iterator[tuple[
         yield f"{axis.name}={value}", call.arguments({axis.name: value})
 
 
-def _write_report(
-    options: Options,
-    chosen: "cores.Profile",
-    timed: "Sequence[tuple[Compared, plans.model.Plan, timelines.model.Timeline]]",
-) -> None:
-
+def _write_report(options: Options, chosen: "cores.Profile", timed: Sequence[Any]) -> None:
+    """Write the report of rows of a comparison that have a plan."""
     reproducing = command_on(chosen)
     if options.socs is not None:
         reproducing = reproducing_command(
@@ -366,36 +360,10 @@ def _write_report(
         )
     drawn = timed[: show.plans.MOST_DRAWN]
     events = timelines.tracks.EVENTS_OF_A_PIPE // len(drawn)
-    works = [
-        operators.timelines.tracks(plan, row.profile, timeline, events)
-        for row, plan, timeline in drawn
-    ]
+    works = [operators.timelines.tracks(row.plan, row.profile, row.found, events) for row in drawn]
     write_report(
         options.report,
         lambda: show.plans.timeline_report(
-            [(row.name, timeline) for row, _, timeline in timed], works, reproducing
+            [(row.name, row.found) for row in timed], works, reproducing
         ),
-    )
-
-
-def _print_timelines(rows: list[Compared]) -> None:
-
-    if len(rows) == 1 and isinstance(rows[0].found, tuple):
-        plan, timeline = rows[0].found
-        print_text(
-            *([show.text.overflow_text(plan), ""] if plan.overflow else []),
-            show.timelines.timeline_view(timeline),
-        )
-        return
-    print_text(
-        show.timelines.timelines_view(
-            [
-                (
-                    row.name,
-                    row.profile.soc,
-                    row.found[1] if isinstance(row.found, tuple) else row.found,
-                )
-                for row in rows
-            ]
-        )
     )

@@ -14,6 +14,7 @@ from npu_sim.cli.lazy import device_kit, failures, files, questions, show
 from npu_sim.cli.options import BOTH_MODES, WRITES, Option, Options, command
 from npu_sim.cli.output import (
     REFUSED_EXIT_CODE,
+    command_on,
     print_answer,
     print_csv,
     print_json,
@@ -90,10 +91,12 @@ def profile_command(file: ProfileFile, options: Options) -> None:
 
     answer = options.answer(file)
     _require_kernel((launch.kernel for launch in answer.launches), options.kernel)
-    write_report(
-        options.report,
-        lambda: show.profiles.measured_report(answer, reproducing_command(_device_of(answer))),
+    command = (
+        command_on(answer.device.profile)
+        if answer.device
+        else reproducing_command({("--release",): answer.release})
     )
+    write_report(options.report, lambda: show.profiles.measured_report(answer, command))
     if options.trace is not None:
         files.writing.write_text(
             options.trace,
@@ -152,14 +155,6 @@ def _refuse(options: Options, names: Iterable[str], mode: str) -> None:
                 Text("{name} and {mode} exclude each other", name=f"--{name}", mode=mode),
                 "leave one of the two out",
             )
-
-
-def _device_of(answer: "questions.measured_profile.MeasuredProfile") -> dict[tuple[str, ...], str]:
-    """Return the device and release that a profile was read for, as options."""
-    if answer.device is None:
-        return {("--release",): answer.release}
-    profile = answer.device.profile
-    return {("--product",): profile.name, ("--soc",): profile.soc, ("--release",): profile.release}
 
 
 def _calibrate(file: Path, options: Options) -> None:
