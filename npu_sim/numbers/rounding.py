@@ -99,12 +99,6 @@ def fp32_to_bf16_bits(bits: int) -> int:
 def fp32_to_hf32_bits(bits: int) -> int:
     """Round fp32 bits to hf32 (the low 12 bits zero), nearest even; inf beyond the range."""
     if bits & FP32_MAGNITUDE > FP32_INFINITY:
-        return fp32_to_hf32_bits_towards_zero(bits)
+        # Quiet: a payload in the low bits alone would otherwise turn into inf.
+        return ((bits | FP32_QUIET) >> HF32_SHIFT) << HF32_SHIFT
     return shift_right_to_nearest_even(bits, HF32_SHIFT) << HF32_SHIFT
-
-
-def fp32_to_hf32_bits_towards_zero(bits: int) -> int:
-    """Cut fp32 bits to hf32: the low 12 bits become zero."""
-    if bits & FP32_MAGNITUDE > FP32_INFINITY:
-        bits |= FP32_QUIET  # a payload in the low bits only would otherwise turn into inf
-    return (bits >> HF32_SHIFT) << HF32_SHIFT

@@ -104,11 +104,6 @@ def fp32_to_hf32(value: np.float32) -> np.float32:
     return _float_of(rounding.fp32_to_hf32_bits(_bits_of(value)))
 
 
-def fp32_to_hf32_towards_zero(value: np.float32) -> np.float32:
-    """Cut to hf32: the 12 low mantissa bits become zero."""
-    return _float_of(rounding.fp32_to_hf32_bits_towards_zero(_bits_of(value)))
-
-
 def widen(stored: Any) -> np.float32:
     """Return a stored element as fp32: int16 is fp16, uint16 is bf16, float32 is itself."""
     if isinstance(stored, np.float32):
@@ -204,27 +199,18 @@ def _float_to_bfloat(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     return builder.trunc(builder.lshr(chosen, _I32(rounding.BF16_SHIFT)), _I16)
 
 
-def _emit_hf32(builder: ir.IRBuilder, value: ir.Value, nearest: bool) -> ir.Value:
+@_compiled((types.float32,), types.float32)
+def _float_to_hf32(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     bits = builder.bitcast(value, _I32)
-    finite = _emit_round(builder, bits, rounding.HF32_SHIFT) if nearest else bits
-    nan = builder.or_(bits, _I32(rounding.FP32_QUIET))
+    finite, nan = _emit_round(builder, bits, rounding.HF32_SHIFT), _I32(rounding.FP32_QUIET)
+    is_nan = builder.fcmp_unordered("uno", value, value)
     return builder.bitcast(
         builder.and_(
-            builder.select(builder.fcmp_unordered("uno", value, value), nan, finite),
+            builder.select(is_nan, builder.or_(bits, nan), finite),
             _I32(0xFFFF_FFFF >> rounding.HF32_SHIFT << rounding.HF32_SHIFT),
         ),
         _FLOAT,
     )
-
-
-@_compiled((types.float32,), types.float32)
-def _float_to_hf32(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    return _emit_hf32(builder, value, nearest=True)
-
-
-@_compiled((types.float32,), types.float32)
-def _float_to_hf32_towards_zero(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    return _emit_hf32(builder, value, nearest=False)
 
 
 for _definition in (
@@ -246,7 +232,6 @@ def _overload(function: Callable[..., Any], compiled: Any, argument_types: tuple
 _overload(bf16_to_fp32, _bfloat_to_float, _SIXTEEN_BITS)
 _overload(fp32_to_bf16, _float_to_bfloat, (types.float32,))
 _overload(fp32_to_hf32, _float_to_hf32, (types.float32,))
-_overload(fp32_to_hf32_towards_zero, _float_to_hf32_towards_zero, (types.float32,))
 
 
 @overload(fp16_to_fp32)
