@@ -127,12 +127,13 @@ def _arrays(space: Space) -> tuple[np.ndarray, ...]:
     table: list[int] = []
     offsets = [-1]
     for values in space.axes:
-        offsets.append(len(table) if values.table else -1)
-        table.extend(values.table)
+        is_listed = isinstance(values.codes, tuple)
+        offsets.append(len(table) if is_listed else -1)
+        table += values.codes if is_listed else ()
     return (
         np.array(space.counts, np.int64),
-        np.array([0, *(values.start for values in space.axes)], np.int64),
-        np.array([1, *(values.step for values in space.axes)], np.int64),
+        np.array([0, *(values.codes[0] for values in space.axes)], np.int64),
+        np.array([1, *(getattr(values.codes, "step", 1) for values in space.axes)], np.int64),
         np.array(offsets, np.int64),
         np.array(table or [0], np.int64),
         np.array([False, *(values.log for values in space.axes)], np.bool_),

@@ -54,17 +54,10 @@ class AxisValues:
     """Values of one axis."""
 
     axis: Axis
-    table: tuple[int, ...] = ()
-    """Their codes, when listed; otherwise they are ``start + step * k``, k in ``range(count)``."""
-    start: int = 0
-    step: int = 1
-    count: int = 1
+    codes: range | tuple[int, ...]
+    """Their codes: a range, or a tuple when they are listed."""
     log: bool = False
     """Whether a sample draws sizes of every order of magnitude equally often."""
-
-    def at(self, position: int) -> int:
-        """Return the code at a position."""
-        return self.table[position] if self.table else self.start + self.step * position
 
     @property
     def name(self) -> str:
@@ -72,22 +65,22 @@ class AxisValues:
         return self.axis.name
 
     @property
-    def last(self) -> int:
-        """Code at the last position."""
-        return self.at(self.count - 1)
+    def extremes(self) -> tuple[int, int]:
+        """Smallest and largest code."""
+        ends = (self.codes[0], self.codes[-1]) if isinstance(self.codes, range) else self.codes
+        return min(ends), max(ends)
 
     @property
     def largest(self) -> int:
         """Largest magnitude of a code."""
-        return max(map(abs, self.table or (self.start, self.last)))
+        return max(map(abs, self.extremes))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the values as plain data."""
-        if self.table:
-            return {"values": [self.axis.value(code) for code in self.table]}
-        return {"start": self.start, "step": self.step, "count": self.count} | (
-            {"log": True} if self.log else {}
-        )
+        if isinstance(self.codes, tuple):
+            return {"values": [self.axis.value(code) for code in self.codes]}
+        facts = {"start": self.codes[0], "step": self.codes.step, "count": len(self.codes)}
+        return facts | ({"log": True} if self.log else {})
 
 
 @dataclass(frozen=True)
@@ -110,7 +103,7 @@ class Space:
     @property
     def counts(self) -> tuple[int, ...]:
         """Number of values of the profiles and of every axis."""
-        return (len(self.profiles), *(values.count for values in self.axes))
+        return (len(self.profiles), *(len(values.codes) for values in self.axes))
 
     @property
     def rows(self) -> int:
@@ -132,12 +125,14 @@ class Space:
             digits.reverse()
             return (
                 digits[0],
-                *(values.at(digit) for values, digit in zip(self.axes, digits[1:], strict=True)),
+                *(values.codes[digit] for values, digit in zip(self.axes, digits[1:], strict=True)),
             )
         draws = [mix(key + row * STEP) for key in self.keys]
         codes = [
-            logarithmic(draw, v.start, v.last) if v.log else v.at(scaled(draw, v.count))
-            for v, draw in zip(self.axes, draws[1:], strict=True)
+            logarithmic(draw, codes[0], codes[-1]) if log else codes[scaled(draw, len(codes))]
+            for (codes, log), draw in zip(
+                ((values.codes, values.log) for values in self.axes), draws[1:], strict=True
+            )
         ]
         return tuple(map(int, (scaled(draws[0], len(self.profiles)), *codes)))
 
@@ -243,7 +238,7 @@ def make_space(
     axes = [
         axis_values(axis, *chosen[axis.name])
         if axis.name in chosen
-        else AxisValues(axis, table=(axis.code(axis.default),))
+        else AxisValues(axis, (axis.code(axis.default),))
         for axis in declared.all_axes
     ]
     for values in axes:
@@ -307,7 +302,7 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
     if isinstance(given, range) and isinstance(axis, Number) and given:
         for end in (given[0], given[-1]):
             axis.code(end)
-        return AxisValues(axis, start=given[0], step=given.step, count=len(given))
+        return AxisValues(axis, given)
     count = len(given) if isinstance(given, Sized) and not isinstance(given, str) else 0
     if count > LARGEST_TABLE:
         raise UsageError(
@@ -328,7 +323,7 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
         ranges = [_read_range(axis, name, item) for item in items]
         if len(ranges) == 1:
             return ranges[0]
-        count = sum(values.count for values in ranges)
+        count = sum(len(values.codes) for values in ranges)
         if count > LARGEST_TABLE or any(values.log for values in ranges):
             raise UsageError(
                 name,
@@ -337,17 +332,16 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
                 name=name,
                 given=shown(given),
             )
-        codes = [values.at(position) for values in ranges for position in range(values.count)]
+        codes = [code for values in ranges for code in values.codes]
     else:
         codes = [axis.code(item) for item in items]
-    unique = tuple(dict.fromkeys(codes))
-    return AxisValues(axis, table=unique, count=len(unique))
+    return AxisValues(axis, tuple(dict.fromkeys(codes)))
 
 
 def _read_range(axis: Number, name: str, item: Any) -> AxisValues:
     """Read ``7``, ``1..8``, ``0..100:+5``, ``1..4096:*2`` or ``1..4096:log``."""
     if not isinstance(item, str) or ".." not in item:
-        return AxisValues(axis, table=(axis.code(item),))
+        return AxisValues(axis, (axis.code(item),))
     ends, _, step = item.partition(":")
     low, _, high = ends.partition("..")
     first, last = axis.code(low), axis.code(high)
@@ -375,16 +369,16 @@ def _read_range(axis: Number, name: str, item: Any) -> AxisValues:
                 Text("{name} = {item}: ':log' needs sizes of 0 or more", name=name, item=item),
                 form,
             )
-        return AxisValues(axis, start=first, count=last - first + 1, log=step == "log")
+        return AxisValues(axis, range(first, last + 1), log=step == "log")
     amount = int(step[1:]) if step[1:].isdecimal() else 0
     if step[0] == "+" and amount >= 1:
-        return AxisValues(axis, start=first, step=amount, count=(last - first) // amount + 1)
+        return AxisValues(axis, range(first, last + 1, amount))
     if step[0] == "*" and amount >= 2 and first >= 1:
         codes = []
         while first <= last:
             codes.append(first)
             first *= amount
-        return AxisValues(axis, table=tuple(codes), count=len(codes))
+        return AxisValues(axis, tuple(codes))
     raise UsageError(
         name,
         Text("{name} = {item}: {step} is not a step", name=name, item=item, step=repr(step)),

@@ -344,12 +344,12 @@ def _calls(operator: str, specs: Arguments, vary: str | None) -> Iterator[tuple[
             ),
         )
     values = sweeps.space.axis_values(axis, axis.name, listed)
-    if values.count > MOST_VARIED:
-        message = Text("vary = {vary}: {count} values", vary=repr(vary), count=values.count)
+    if len(values.codes) > MOST_VARIED:
+        message = Text("vary = {vary}: {count} values", vary=repr(vary), count=len(values.codes))
         raise UsageError("vary", message, Text("at most {most} values", most=MOST_VARIED))
     call = framework.planning.fixed_call(declared, specs)
-    for position in range(values.count):
-        value = axis.value(values.at(position))
+    for code in values.codes:
+        value = axis.value(code)
         yield f"{axis.name}={value}", call.arguments({axis.name: value})
 
 
