@@ -18,7 +18,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from npu_sim.cores import Profile, load_profile
+from npu_sim.cores import Profile, default_release, load_profile, release_names
 from npu_sim.framework.arguments import Attribute, IntArray, Tensor
 from npu_sim.framework.axes import Axis, Number, Switch, Value, Word
 from npu_sim.framework.inference import call_with
@@ -27,7 +27,6 @@ from npu_sim.framework.target import Target, require_limits
 from npu_sim.language import LANGUAGES, Text, language, translated, using_language
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import load_operator, loadable_operators
-from npu_sim.releases import default_release, release_names
 from npu_sim.status import UsageError, shown
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}

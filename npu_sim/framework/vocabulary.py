@@ -13,6 +13,7 @@ from npu_sim.cores import (
     Device,
     Profile,
     load_profile,
+    release_switches,
 )
 from npu_sim.framework import checks
 from npu_sim.framework.arguments import INT64_MAX, Arguments, Attribute, IntArray, Output, Tensor
@@ -84,7 +85,6 @@ from npu_sim.plans.model import (
 )
 from npu_sim.plans.workspace import aligned_bytes, executor_workspace
 from npu_sim.registry import ASCEND_950, load_operator
-from npu_sim.releases import release_switches
 from npu_sim.status import (
     INNER_NULL_POINTER,
     INVALID,

@@ -9,13 +9,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from npu_sim.cores import Device
+from npu_sim.cores import Device, default_release
 from npu_sim.framework.arguments import INT64_MAX
 from npu_sim.framework.axes import Number
 from npu_sim.framework.checking import bound_of, row_planner
 from npu_sim.language import Text
 from npu_sim.plans.answers import Coded, Columns, Tabular
-from npu_sim.releases import default_release
 from npu_sim.status import UsageError, closest
 from npu_sim.sweeps.space import Space, places_of
 

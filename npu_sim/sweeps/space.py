@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 
 from npu_sim import __version__
-from npu_sim.cores import Profile
+from npu_sim.cores import Profile, release_suffix
 from npu_sim.framework.axes import Axis, Number, Values
 from npu_sim.framework.checking import rules_on
 from npu_sim.framework.checks import require_integer
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.questions.varied_calls import chosen_profiles, items_of
-from npu_sim.releases import release_suffix
 from npu_sim.status import NotModelledError, UsageError, shown
 from npu_sim.tiling.common import bit_length
 

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.cores import all_socs, shipped_products
+from npu_sim.cores import all_socs, release_names, shipped_products
 from npu_sim.framework.operator import MISCOUNTED, PARTS, VARIANTS
 from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, widen_array
 from npu_sim.language import Text
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.plans.answers import Progress
 from npu_sim.registry import load_operator
-from npu_sim.releases import release_names
 from npu_sim.status import NO_PLAN, NpuSimError
 from npu_sim.verdicts.answers import (
     REACHABLE,

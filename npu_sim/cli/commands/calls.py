@@ -14,7 +14,6 @@ from npu_sim.cli.lazy import (
     operators,
     plans,
     questions,
-    releases,
     show,
     studies,
     sweeps,
@@ -158,7 +157,7 @@ def diff_command(operator: str, arguments: Arguments, options: Options) -> None:
         comparison,
         options,
         reproducing_command(
-            DEVICE_OF_REPORT | {("--release", "--releases"): releases.default_release()}
+            DEVICE_OF_REPORT | {("--release", "--releases"): cores.default_release()}
         ),
         csv="rows",
     )
@@ -183,7 +182,7 @@ def limits_command(operator: str, arguments: Arguments, options: Options) -> Non
         "limits",
         table,
         options,
-        reproducing_command(DEVICE_OF_REPORT | {("--release",): releases.default_release()}),
+        reproducing_command(DEVICE_OF_REPORT | {("--release",): cores.default_release()}),
         csv="rows",
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from npu_sim.cli.lazy import cores, framework, releases, show, sweeps
+from npu_sim.cli.lazy import cores, framework, show, sweeps
 from npu_sim.cli.operators import named_values
 from npu_sim.cli.options import Option, Options, command
 from npu_sim.cli.output import (
@@ -155,7 +155,7 @@ def _swept(
 def _reproducing_command(seed: int, grid: list[str]) -> str:
     """Return the command that repeats the sweep, with product and release written out."""
     named = {text.partition("=")[0].strip() for text in grid}
-    product, release = (f"product={cores.DEFAULT_PRODUCT}", f"release={releases.default_release()}")
+    product, release = (f"product={cores.DEFAULT_PRODUCT}", f"release={cores.default_release()}")
     return reproducing_command(
         {("--seed",): seed},
         [
