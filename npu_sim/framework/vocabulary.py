@@ -64,10 +64,11 @@ from npu_sim.numbers.formats import (
     as_array,
     canonical_dtype,
     itemsize,
+    kernel_input,
     numpy_dtype,
     shape_text,
+    storage_view,
 )
-from npu_sim.numbers.storage import kernel_input, storage_view
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
     Allocation,

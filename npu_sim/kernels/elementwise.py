@@ -12,7 +12,21 @@ import numpy as np
 
 from npu_sim.kernels.engine.compile import kernel
 from npu_sim.language import Text
-from npu_sim.numbers.formats import FORMATS, Format, as_array, numpy_dtype
+from npu_sim.numbers.formats import (
+    BLOCK,
+    FORMAT_OF_STORAGE,
+    FORMATS,
+    STORAGE,
+    UNSIGNED,
+    Array,
+    Format,
+    as_array,
+    floating,
+    kernel_input,
+    magnitude_patterns,
+    numpy_dtype,
+    stored_as,
+)
 from npu_sim.numbers.rounding import (
     FP32_INFINITY,
     FP32_MAGNITUDE,
@@ -22,17 +36,6 @@ from npu_sim.numbers.rounding import (
     shift_right_to_nearest_even,
 )
 from npu_sim.numbers.scalars import narrow, widen
-from npu_sim.numbers.storage import (
-    BLOCK,
-    FORMAT_OF_STORAGE,
-    STORAGE,
-    UNSIGNED,
-    Array,
-    floating,
-    kernel_input,
-    magnitude_patterns,
-    stored_as,
-)
 
 
 @kernel

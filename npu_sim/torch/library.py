@@ -26,8 +26,7 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target, chosen_target, current_device, device
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array, bfloat16
-from npu_sim.numbers.formats import TensorSpec
-from npu_sim.numbers.storage import Array
+from npu_sim.numbers.formats import Array, TensorSpec
 from npu_sim.operators import run, signature_of
 from npu_sim.registry import OPERATOR_NAMES, OPERATORS, load_operator
 

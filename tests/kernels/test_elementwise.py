@@ -20,8 +20,7 @@ from numba import config, njit, prange
 from npu_sim.kernels import elementwise
 from npu_sim.kernels.engine.compile import PLAIN, Kernel
 from npu_sim.numbers import scalars
-from npu_sim.numbers.formats import FORMATS, numpy_dtype
-from npu_sim.numbers.storage import from_storage, kernel_input, storage_view
+from npu_sim.numbers.formats import FORMATS, from_storage, kernel_input, numpy_dtype, storage_view
 from tests.rounding_reference import EVERY_16_BITS, fp32_sample, round_to, to_fp64
 
 COMPILED = not config.DISABLE_JIT
@@ -417,7 +416,7 @@ OTHER_WAY = """
 import sys
 import numpy as np
 from npu_sim.kernels import elementwise
-from npu_sim.numbers.storage import from_storage
+from npu_sim.numbers.formats import from_storage
 given = np.load(sys.argv[1])
 results = {"fp16": elementwise.widen_array(given["bits"].view(np.float16)).view(np.uint32)}
 results["bf16"] = elementwise.widen_array(from_storage(given["bits"], "bf16")).view(np.uint32)
