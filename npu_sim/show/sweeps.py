@@ -24,8 +24,7 @@ from npu_sim.sweeps.maps import (
     open_numbers,
     spread_positions,
 )
-from npu_sim.sweeps.records import SweepSummary
-from npu_sim.sweeps.space import AxisValues, Space
+from npu_sim.sweeps.space import AxisValues, Space, SweepSummary
 
 MOST_ASKED = 1 << 18
 """Maximum number of planned values of the axis; longer axes are sampled."""

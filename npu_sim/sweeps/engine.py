@@ -17,8 +17,7 @@ from npu_sim.framework.checking import rules_on
 from npu_sim.framework.checks import require_integer
 from npu_sim.language import Argument, Text
 from npu_sim.status import UsageError, closest, shown
-from npu_sim.sweeps.records import RecordColumn, may_be_uncountable
-from npu_sim.sweeps.space import Space, places_of
+from npu_sim.sweeps.space import RecordColumn, Space, may_be_uncountable, places_of
 from npu_sim.system import usable_cores
 
 Engine = Literal["local", "dask"]

@@ -30,8 +30,7 @@ from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound, last_equal
 from npu_sim.status import AclnnError, NpuSimError
 from npu_sim.sweeps.engine import LocalEngine
-from npu_sim.sweeps.records import RecordColumn, record_columns, workspace_column
-from npu_sim.sweeps.space import AxisValues, Space
+from npu_sim.sweeps.space import AxisValues, RecordColumn, Space, record_columns, workspace_column
 
 LOGARITHMIC_SPAN = 64
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""

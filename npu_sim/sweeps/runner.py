@@ -24,9 +24,16 @@ from npu_sim.operators import plan
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, UsageError, shown, without_internal_frames
 from npu_sim.sweeps.engine import DaskEngine, Engine, LocalEngine, open_engine, record_dtype
-from npu_sim.sweeps.records import RecordColumn, Records, SweepSummary, record_columns
-from npu_sim.sweeps.space import Space, make_space, places_of
-from npu_sim.sweeps.store import Store
+from npu_sim.sweeps.space import (
+    RecordColumn,
+    Records,
+    Space,
+    SweepSummary,
+    make_space,
+    places_of,
+    record_columns,
+)
+from npu_sim.sweeps.writers import Store
 
 
 class Mismatch(NamedTuple):

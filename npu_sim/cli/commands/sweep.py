@@ -103,7 +103,7 @@ def sweep_command(operator: str, options: Options) -> None:
             options, report, operator, options.call | {"columns": chosen, "grid": grid}
         )
     )
-    assert isinstance(summary, sweeps.records.SweepSummary)
+    assert isinstance(summary, sweeps.space.SweepSummary)
     seconds = time.perf_counter() - started
     drawn = {} if options.report is None else _write_report(options, summary)
     if options.json:
@@ -165,7 +165,7 @@ def _reproducing_command(seed: int, grid: list[str]) -> str:
     )
 
 
-def _write_report(options: Options, summary: "sweeps.records.SweepSummary") -> dict[str, Any]:
+def _write_report(options: Options, summary: "sweeps.space.SweepSummary") -> dict[str, Any]:
     """Write the report of a sweep; return the data of its pictures."""
     area, curves = (sweeps.maps.sweep_map(summary.space), show.sweeps.sweep_curves(summary.space))
     write_report(
@@ -187,7 +187,7 @@ def _rate_text(rate: float) -> str:
 
 
 def _print_summary(
-    summary: "sweeps.records.SweepSummary",
+    summary: "sweeps.space.SweepSummary",
     seconds: float,
     out: Path | None,
     check: int,
@@ -215,7 +215,7 @@ def _print_summary(
                 say("row {row}: {field}", difference),
                 say("swept {swept}, planned {planned}", difference),
             )
-            for difference in different[: sweeps.records.SHOWN_VALUES]
+            for difference in different[: sweeps.space.SHOWN_VALUES]
         ),
         *([("written", str(out), "")] if out is not None else []),
     ]
@@ -227,9 +227,9 @@ def _counts_text(counts: dict[str, int]) -> str:
     most = sorted(counts.items(), key=lambda item: -item[1])
     shown = (
         Text("{value}: {count}", value=value, count=count)
-        for value, count in most[: sweeps.records.SHOWN_VALUES]
+        for value, count in most[: sweeps.space.SHOWN_VALUES]
     )
-    hidden = len(most) - sweeps.records.SHOWN_VALUES
+    hidden = len(most) - sweeps.space.SHOWN_VALUES
     extra = say(" and {shown} more", shown=hidden) if hidden > 0 else ""
     return joined(shown, ", ") + extra
 
