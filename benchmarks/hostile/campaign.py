@@ -13,7 +13,7 @@ import npu_sim
 from benchmarks.hostile.race import LAYOUTS, guarded
 from npu_sim.cores import config_directory, load_profile, release_names, shipped_products
 from npu_sim.files.tensors import read_tensor
-from npu_sim.framework.axes import Number, Switch, Word
+from npu_sim.framework.arguments import Number, Switch, Word
 from npu_sim.framework.inference import call_with
 from npu_sim.framework.target import CORE_ORDERS
 from npu_sim.questions.preflight import check_line

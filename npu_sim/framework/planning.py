@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npu_sim.cores import Device, Profile, load_profile, release_assumption
-from npu_sim.framework.arguments import INT64_MAX
-from npu_sim.framework.axes import (
+from npu_sim.framework.arguments import (
     COMMON_AXES,
     DETERMINISTIC_AXIS,
+    INT64_MAX,
     LIMITS_AXIS,
     Axis,
     Number,

@@ -16,15 +16,20 @@ from npu_sim.cores import (
     release_switches,
 )
 from npu_sim.framework import checks
-from npu_sim.framework.arguments import INT64_MAX, Arguments, Attribute, IntArray, Output, Tensor
-from npu_sim.framework.axes import (
+from npu_sim.framework.arguments import (
     DOCUMENTED,
     FLOAT32,
     FLOAT_DTYPES,
+    INT64_MAX,
+    Arguments,
+    Attribute,
     Axis,
     Derived,
+    IntArray,
     Number,
+    Output,
     Switch,
+    Tensor,
     Word,
 )
 from npu_sim.framework.case import Case, Inspection

@@ -35,8 +35,13 @@ from npu_sim.kernels.vectors.lane_blocks import (
     store_numbers,
     stream_numbers,
 )
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES, NOTHING_YET, ONE, ZERO, Floats, Integers
 from npu_sim.kernels.vectors.lanes import (
+    LINE_BYTES,
+    NOTHING_YET,
+    ONE,
+    ZERO,
+    Floats,
+    Integers,
     end_streams,
     is_streamed,
     load,

@@ -18,8 +18,7 @@ from npu_sim.cores import (
     with_socs,
 )
 from npu_sim.framework import patterns
-from npu_sim.framework.arguments import Attribute
-from npu_sim.framework.axes import Number, plain_text
+from npu_sim.framework.arguments import Attribute, Number, plain_text
 from npu_sim.framework.inference import arguments_of, inferred
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import FixedCall, fixed_call

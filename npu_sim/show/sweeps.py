@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.axes import Number
+from npu_sim.framework.arguments import Number
 from npu_sim.framework.planning import fixed_call
 from npu_sim.framework.target import LIMITS
 from npu_sim.language import Text, calls_text, joined, say

@@ -35,7 +35,7 @@ from npu_sim.verdicts.answers import (
     ResultDifference,
     Verification,
 )
-from npu_sim.verdicts.patterns import some_of
+from npu_sim.verdicts.explanations import some_of
 
 SENTENCES = {
     "equal": "{output}: equal. The bits are those of a fixed order.",

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import Profile
-from npu_sim.framework.axes import Number
+from npu_sim.framework.arguments import Number
 from npu_sim.framework.checking import checked_call
 from npu_sim.framework.inference import plan_arguments
 from npu_sim.framework.planning import fixed_call, plan_of
@@ -29,7 +29,7 @@ from npu_sim.operators.timelines import timeline
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound, last_equal
 from npu_sim.status import AclnnError, NpuSimError
-from npu_sim.sweeps.engine import LocalEngine
+from npu_sim.sweeps.runner import LocalEngine
 from npu_sim.sweeps.space import AxisValues, RecordColumn, Space, record_columns, workspace_column
 
 LOGARITHMIC_SPAN = 64

@@ -18,8 +18,7 @@ import numpy as np
 
 from npu_sim import __version__
 from npu_sim.cores import Device, Profile, default_release, release_suffix
-from npu_sim.framework.arguments import INT64_MAX
-from npu_sim.framework.axes import Axis, Number, Values
+from npu_sim.framework.arguments import INT64_MAX, Axis, Number, Values
 from npu_sim.framework.checking import bound_of, row_planner, rules_on
 from npu_sim.framework.checks import require_integer
 from npu_sim.framework.operator import Operator

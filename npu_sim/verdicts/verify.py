@@ -26,9 +26,8 @@ from npu_sim.verdicts.answers import (
     ResultDifference,
     Verification,
 )
-from npu_sim.verdicts.explanations import computation_key, explained
+from npu_sim.verdicts.explanations import computation_key, explained, patterns
 from npu_sim.verdicts.judging import Budget, judge, silent
-from npu_sim.verdicts.patterns import patterns
 
 BUDGET = 1 << 20
 """Default number of partial sums for an element."""

@@ -29,9 +29,9 @@ def epilog(operator: str) -> str:
     """Return what can vary, and an example that works."""
     declared = load_operator(operator)
     words = {
-        axis: axis.words if isinstance(axis, framework.axes.Word) else ("true", "false")
+        axis: axis.words if isinstance(axis, framework.arguments.Word) else ("true", "false")
         for axis in declared.all_axes
-        if not isinstance(axis, framework.axes.Number)
+        if not isinstance(axis, framework.arguments.Number)
     }
     names = (
         say(
@@ -42,7 +42,9 @@ def epilog(operator: str) -> str:
         for axis in declared.all_axes
     )
     numbers = [
-        axis.name for axis in declared.axes if isinstance(axis, framework.axes.Number) and axis.unit
+        axis.name
+        for axis in declared.axes
+        if isinstance(axis, framework.arguments.Number) and axis.unit
     ]
     sizes = (f"{numbers[-1]}=1..100000", *(f"{name}=128,512,1024" for name in numbers[-2:-1]))
     example = say(

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from npu_sim.kernels.arrival_orders import SEQUENTIAL, arrivals
 from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.vectors.lane_type import (
+from npu_sim.kernels.vectors.lanes import (
     FLOAT,
     I64,
     Floats,

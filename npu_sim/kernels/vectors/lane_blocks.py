@@ -25,7 +25,7 @@ from numba.extending import register_model
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function
-from npu_sim.kernels.vectors.lane_type import (
+from npu_sim.kernels.vectors.lanes import (
     I32,
     I64,
     LINE_BYTES,
@@ -37,12 +37,13 @@ from npu_sim.kernels.vectors.lane_type import (
     always,
     constant_vector,
     element_address,
+    emit_load,
+    emit_store,
     instruction,
     lanes_of,
     load_vector,
     multiply_add,
 )
-from npu_sim.kernels.vectors.lanes import emit_load, emit_store
 from npu_sim.numbers.rounding import BF16_SHIFT, FP32_MANTISSA_BITS
 from npu_sim.numbers.scalars import has_features, narrow, widen
 
