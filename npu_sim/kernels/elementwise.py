@@ -27,15 +27,16 @@ from npu_sim.numbers.formats import (
     numpy_dtype,
     stored_as,
 )
-from npu_sim.numbers.rounding import (
+from npu_sim.numbers.scalars import (
     FP32_INFINITY,
     FP32_MAGNITUDE,
     FP32_MANTISSA_BITS,
     FP32_QUIET,
     HF32_SHIFT,
+    narrow,
     shift_right_to_nearest_even,
+    widen,
 )
-from npu_sim.numbers.scalars import narrow, widen
 
 
 @kernel

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from rich.console import RenderableType
 
 from npu_sim.cores import load_profile
-from npu_sim.dumps.causes import RUNS, CallInDump
+from npu_sim.dumps.differences import RUNS, CallInDump
 from npu_sim.dumps.reading import DumpReading, EntryNote
 from npu_sim.failures.diagnosis import Diagnosis
 from npu_sim.framework.describing import counted

@@ -44,8 +44,7 @@ from npu_sim.kernels.vectors.lanes import (
     load_vector,
     multiply_add,
 )
-from npu_sim.numbers.rounding import BF16_SHIFT, FP32_MANTISSA_BITS
-from npu_sim.numbers.scalars import has_features, narrow, widen
+from npu_sim.numbers.scalars import BF16_SHIFT, FP32_MANTISSA_BITS, has_features, narrow, widen
 
 Patterns = NDArray[np.signedinteger[Any]]
 

@@ -35,9 +35,16 @@ from numpy.typing import NDArray
 from npu_sim.kernels.engine.compile import LINE_BYTES as LINE_BYTES
 from npu_sim.kernels.engine.compile import device_function
 from npu_sim.kernels.engine.numba_inside import CHECKED
-from npu_sim.numbers import rounding
-from npu_sim.numbers.rounding import BF16_SHIFT
-from npu_sim.numbers.scalars import fp16_to_fp32, fp32_to_fp16, has_half_conversions, narrow, widen
+from npu_sim.numbers.scalars import (
+    BF16_NAN,
+    BF16_SHIFT,
+    FP32_SIGN,
+    fp16_to_fp32,
+    fp32_to_fp16,
+    has_half_conversions,
+    narrow,
+    widen,
+)
 
 Stored = NDArray[Any]
 """Stored elements: fp32 as float32, fp16 as int16, bf16 as uint16."""
@@ -370,7 +377,7 @@ def widen_bfloat(builder: ir.IRBuilder, address: ir.Value, count: int) -> ir.Val
     """
     half = count // 2
     words = load_vector(builder, address, I32, half, 2)
-    even = builder.shl(words, constant_vector(I32, half, rounding.BF16_SHIFT))
+    even = builder.shl(words, constant_vector(I32, half, BF16_SHIFT))
     odd = builder.and_(words, constant_vector(I32, half, _UPPER_HALF))
     floats = ir.VectorType(FLOAT, half)
     return builder.shuffle_vector(
@@ -382,13 +389,12 @@ def _round_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.V
     """Emit the rounding to nearest even, a :data:`Rounding`."""
     bits = builder.bitcast(lanes, ir.VectorType(I32, count))
     last = builder.and_(
-        builder.lshr(bits, constant_vector(I32, count, rounding.BF16_SHIFT)),
-        constant_vector(I32, count, 1),
+        builder.lshr(bits, constant_vector(I32, count, BF16_SHIFT)), constant_vector(I32, count, 1)
     )
-    below_half = constant_vector(I32, count, (1 << (rounding.BF16_SHIFT - 1)) - 1)
+    below_half = constant_vector(I32, count, (1 << (BF16_SHIFT - 1)) - 1)
     rounded = builder.add(bits, builder.add(last, below_half))
-    sign = builder.and_(bits, constant_vector(I32, count, rounding.FP32_SIGN))
-    nan = builder.or_(sign, constant_vector(I32, count, rounding.BF16_NAN << rounding.BF16_SHIFT))
+    sign = builder.and_(bits, constant_vector(I32, count, FP32_SIGN))
+    nan = builder.or_(sign, constant_vector(I32, count, BF16_NAN << BF16_SHIFT))
     return builder.select(builder.fcmp_unordered("uno", lanes, lanes), nan, rounded)
 
 
@@ -403,7 +409,7 @@ def narrow_to_bfloat(
         )
         for at in (0, half)
     )
-    lower = builder.lshr(even, constant_vector(I32, half, rounding.BF16_SHIFT))
+    lower = builder.lshr(even, constant_vector(I32, half, BF16_SHIFT))
     return builder.or_(lower, builder.and_(odd, constant_vector(I32, half, _UPPER_HALF)))
 
 
