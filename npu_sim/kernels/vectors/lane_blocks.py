@@ -37,7 +37,7 @@ from npu_sim.kernels.vectors.lanes import (
     always,
     constant_vector,
     element_address,
-    emit_load,
+    emit_load_at,
     emit_store,
     instruction,
     lanes_of,
@@ -111,13 +111,7 @@ def block_length(array: Stored) -> int:
     return BLOCK_BYTES // array.itemsize
 
 
-def _load_block(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
-    count = _lane_count(kinds[0])
-    address = element_address(context, builder, kinds[0], count, *values)
-    return emit_load(context, builder, kinds[0], address, count)
-
-
-@instruction(_block_of, _load_block)
+@instruction(_block_of, partial(emit_load_at, lambda array, index: _lane_count(array)))
 def load_block(array: Stored, index: int) -> Floats:
     """Return the block of elements from ``index`` on, widened to fp32."""
     block = array[index : index + block_length(array)]

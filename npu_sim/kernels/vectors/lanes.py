@@ -137,11 +137,6 @@ def line_elements(array: Any) -> int:
     return int(LINE_BYTES * 8 // array.dtype.bitwidth)
 
 
-def loaded_lanes(array: Any, *_others: Any) -> LanesType | None:
-    """Return the result of an instruction that loads lanes of an array."""
-    return lanes_of(array)
-
-
 def stored_lanes(array: Any, _index: Any, lanes: Any, *_others: Any) -> Any:
     """Return the result of an instruction that stores lanes of an array: nothing."""
     return types.void if lanes is not None and lanes == lanes_of(array) else None
@@ -458,27 +453,35 @@ def emit_store(
         stored.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
 
 
-def _like(_value: Any, like: Any) -> LanesType | None:
-    return lanes_of(like)
-
-
 def _splat(context: Any, builder: ir.IRBuilder, kinds: Any, value: Any, like: Any) -> ir.Value:
     return splat_numbers(builder, value, line_elements(kinds[1]))
 
 
-@instruction(_like, _splat)
+@instruction(lambda value, like: lanes_of(like), _splat)
 def splat(value: np.float32, like: Stored) -> Floats:
     """Return a value in as many lanes as a cache line of ``like`` has elements."""
     return np.full(LINE_BYTES // like.itemsize, value, np.float32)
 
 
-def _load(context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any) -> ir.Value:
-    count = line_elements(kinds[0])
+def emit_load_at(
+    count_of: Callable[..., int],
+    context: Any,
+    builder: ir.IRBuilder,
+    kinds: Any,
+    array: Any,
+    index: Any,
+    *_others: Any,
+) -> ir.Value:
+    """Emit the load of the elements from ``index`` on, widened: ``count_of(*kinds)`` of them."""
+    count = count_of(*kinds)
     address = element_address(context, builder, kinds[0], count, array, index)
     return emit_load(context, builder, kinds[0], address, count)
 
 
-@instruction(loaded_lanes, _load)
+@instruction(
+    lambda array, index: lanes_of(array),
+    partial(emit_load_at, lambda array, index: line_elements(array)),
+)
 def load(array: Stored, index: int) -> Floats:
     """Return the elements from ``index`` on, widened to fp32."""
     line = array[index : index + LINE_BYTES // array.itemsize]
@@ -510,10 +513,6 @@ def end_streams() -> None:
     """Make non-temporal stores visible to other threads."""
 
 
-def _count_type(array: Any, _index: Any) -> Any:
-    return None if lanes_of(array) is None else types.intp
-
-
 def _to_next_line(
     context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any
 ) -> ir.Value:
@@ -522,7 +521,7 @@ def _to_next_line(
     return builder.udiv(missing, I64(kinds[0].dtype.bitwidth // 8))
 
 
-@instruction(_count_type, _to_next_line)
+@instruction(lambda array, index: lanes_of(array) and types.intp, _to_next_line)
 def to_next_line(array: Stored, index: int) -> int:
     """Return the number of elements from ``index`` to the next start of a cache line; 0 at one."""
     return int(-(array.ctypes.data + index * array.itemsize) % LINE_BYTES // array.itemsize)
@@ -563,26 +562,20 @@ ORDERED_LANES = 16
 """Lanes of a vector in the order of the elements: a cache line of fp32 numbers."""
 
 
-def _ordered(array: Any, _index: Any) -> LanesType | None:
-    return None if lanes_of(array) is None else LanesType(ORDERED_LANES)
-
-
 def _load_ordered(
     context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any
 ) -> ir.Value:
-    dtype, count = kinds[0].dtype, ORDERED_LANES
+    count = ORDERED_LANES
     address = element_address(context, builder, kinds[0], count, array, index)
-    if dtype == types.float32:
-        return load_vector(builder, address, FLOAT, count, 4)
-    if dtype == types.int16:
-        return widen_half(context, builder, address, count)
+    if kinds[0].dtype != types.uint16:
+        return emit_load(context, builder, kinds[0], address, count)
     elements = load_vector(builder, address, _I16, count, 2)
     words = builder.zext(elements, ir.VectorType(I32, count))
     bits = builder.shl(words, constant_vector(I32, count, BF16_SHIFT))
     return builder.bitcast(bits, ir.VectorType(FLOAT, count))
 
 
-@instruction(_ordered, _load_ordered)
+@instruction(lambda array, index: lanes_of(array) and LanesType(ORDERED_LANES), _load_ordered)
 def load_ordered(array: Stored, index: int) -> Floats:
     """Return `ORDERED_LANES` elements from ``index`` on, widened, in their order."""
     elements = array[index : index + ORDERED_LANES]
@@ -597,32 +590,16 @@ def _kept_lanes(kept: Any, _index: Any, lanes: Any) -> Any:
     return types.void if _is_kept(kept) and isinstance(lanes, LanesType) else None
 
 
-def _store_lanes(
-    context: Any, builder: ir.IRBuilder, kinds: Any, kept: Any, index: Any, lanes: Any
-) -> None:
-    address = element_address(context, builder, kinds[0], kinds[2].count, kept, index)
-    builder.store(lanes, builder.bitcast(address, lanes.type.as_pointer())).align = 4
-
-
-@instruction(_kept_lanes, _store_lanes)
+@instruction(_kept_lanes, partial(emit_store, _round_to_bfloat, False))
 def store_lanes(kept: Floats, index: int, lanes: Floats) -> None:
     """Write lanes to ``kept`` from ``index`` on."""
     kept[index : index + lanes.size] = lanes
 
 
-def _lanes_kept(kept: Any, _index: Any, like: Any) -> LanesType | None:
-    return lanes_of(like) if _is_kept(kept) else None
-
-
-def _load_lanes(
-    context: Any, builder: ir.IRBuilder, kinds: Any, kept: Any, index: Any, like: Any
-) -> ir.Value:
-    count = line_elements(kinds[2])
-    address = element_address(context, builder, kinds[0], count, kept, index)
-    return load_vector(builder, address, FLOAT, count, 4)
-
-
-@instruction(_lanes_kept, _load_lanes)
+@instruction(
+    lambda kept, index, like: lanes_of(like) if _is_kept(kept) else None,
+    partial(emit_load_at, lambda kept, index, like: line_elements(like)),
+)
 def load_lanes(kept: Floats, index: int, like: Stored) -> Floats:
     """Return the lanes of ``like`` that `store_lanes` wrote from ``index`` on."""
     return kept[index : index + LINE_BYTES // like.itemsize].copy()
