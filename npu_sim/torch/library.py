@@ -151,6 +151,24 @@ class Gradient(NamedTuple):
             return self.backward(ctx, *gradients)
 
 
+def saving(*places: int, results: tuple[int, ...] = ()) -> Callable[..., None]:
+    """Return the ``keep`` of a gradient that reads some tensors, and the arguments behind them.
+
+    - ``places``: positions of input tensors, which ``ctx.saved_tensors`` has first.
+    - ``results``: positions of outputs, which follow them; they have no gradients.
+
+    ``ctx.call`` has the arguments that are neither tensors nor None.
+    """
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        saved = [output[place] for place in results]
+        ctx.save_for_backward(*(inputs[place] for place in places), *saved)
+        ctx.mark_non_differentiable(*saved)
+        ctx.call = [value for value in inputs if not isinstance(value, torch.Tensor | None)]
+
+    return keep
+
+
 @cache
 def operator_function(name: str) -> Callable[..., Any]:
     """Return an operator as a function of tensors, with the arguments of :mod:`npu_sim`'s.
