@@ -14,8 +14,8 @@ import numba
 import numpy as np
 
 from npu_sim.kernels.engine.compile import kernel
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import (
+    LINE_BYTES,
     end_streams,
     load,
     prefetch,

@@ -15,8 +15,13 @@ from pathlib import Path
 import numpy as np
 
 import npu_sim
-from npu_sim.sweeps.engine import LocalEngine
-from npu_sim.sweeps.runner import compare_row, planned_record, sampled_rows, space_and_columns
+from npu_sim.sweeps.runner import (
+    LocalEngine,
+    compare_row,
+    planned_record,
+    sampled_rows,
+    space_and_columns,
+)
 
 COMMON = {"product": ["atlas_a2", "atlas_a3"], "deterministic": [False, True]}
 GRIDS = {

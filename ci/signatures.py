@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import npu_sim
-from npu_sim.framework.arguments import Attribute, IntArray, Output, Tensor
-from npu_sim.framework.axes import Word
+from npu_sim.framework.arguments import Attribute, IntArray, Output, Tensor, Word
 from npu_sim.framework.inference import implied
 from npu_sim.framework.operator import Operator
 from npu_sim.operators import signature_of

@@ -20,12 +20,12 @@ def unit(values, number_format):
     return np.ldexp(1.0, np.maximum(exponent - 1, lowest) - number_format.mantissa_bits)
 
 
-def round_to(values, name, towards_zero=False):
+def round_to(values, name):
     """Round fp32 values to a format; the result is fp32, which holds every format exactly."""
     number_format, wide = FORMATS[name], to_fp64(values)
     with np.errstate(invalid="ignore", over="ignore"):
         step = unit(wide, number_format)
-        rounded = (np.trunc if towards_zero else np.rint)(wide / step) * step  # rint: ties to even
+        rounded = np.rint(wide / step) * step  # rint: ties to even
         rounded = np.where(np.isfinite(wide), rounded, wide)
         overflow = np.isfinite(wide) & (np.abs(rounded) > number_format.largest_finite)
         return np.where(overflow, np.copysign(np.inf, wide), rounded).astype(np.float32)

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from npu_sim.releases import default_release, release_names, release_switches
+from npu_sim.cores import default_release, release_names, release_switches
 
 
 @cache

@@ -21,9 +21,8 @@ import numpy as np
 import pytest
 
 from npu_sim.cli.app import HEADING
-from npu_sim.cores import load_profile, shipped_products
+from npu_sim.cores import load_profile, release_table, shipped_products
 from npu_sim.registry import OPERATORS, load_operator
-from npu_sim.releases import release_table
 from npu_sim.status import NotModelledError
 from tests.cli.runner import npu_sim as command
 from tests.measured import EMBEDDING, GRAD, OTHER, SUMMARY_NAMES, write_csv

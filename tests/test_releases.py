@@ -3,15 +3,15 @@
 import pytest
 
 import npu_sim
-from npu_sim.cores import load_profile
-from npu_sim.registry import OPERATOR_NAMES
-from npu_sim.releases import (
+from npu_sim.cores import (
     ReleaseTable,
     default_release,
+    load_profile,
     release_names,
     release_switches,
     release_table,
 )
+from npu_sim.registry import OPERATOR_NAMES
 
 FACTS = {"stands_for": "a tag", "evidence": "its sources"}
 

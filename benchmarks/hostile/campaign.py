@@ -11,13 +11,12 @@ import numpy as np
 
 import npu_sim
 from benchmarks.hostile.race import LAYOUTS, guarded
-from npu_sim.cores import config_directory, load_profile, shipped_products
+from npu_sim.cores import config_directory, load_profile, release_names, shipped_products
 from npu_sim.files.tensors import read_tensor
-from npu_sim.framework.axes import Number, Switch, Word
+from npu_sim.framework.arguments import Number, Switch, Word
 from npu_sim.framework.inference import call_with
 from npu_sim.framework.target import CORE_ORDERS
 from npu_sim.registry import load_operator
-from npu_sim.releases import release_names
 from tests.hostile.calls import NAMES, same_bits, small_call
 from tests.lines import check_line
 

@@ -15,7 +15,7 @@ import typer
 from rich.console import RenderableType
 from typer.core import TyperCommand, TyperGroup
 
-from npu_sim.cli.lazy import cores, files, framework, numbers, operators, questions, releases, show
+from npu_sim.cli.lazy import cores, files, framework, numbers, operators, questions, show
 from npu_sim.cli.options import flattened, require_separate_files
 from npu_sim.cli.output import print_text, unknown_command
 from npu_sim.language import Text, Verbatim, joined, say, translated
@@ -161,7 +161,7 @@ def _option_lines(option: Any, label: str) -> Iterator[tuple[str, str]]:
     on, _, off = label.partition(" / ")
     text, value = next(_paragraphs(OWN_TEXTS.get(option.name, option.help)), ""), option.default
     if option.name == "release":
-        *older, newest = releases.release_names()
+        *older, newest = cores.release_names()
         text = say(
             "{text} Releases: {names}.",
             text=text,

@@ -20,7 +20,7 @@ import numpy as np
 
 from npu_sim.cores import Profile
 from npu_sim.device_kit.run_on_device import CALLS
-from npu_sim.framework.axes import (
+from npu_sim.framework.arguments import (
     DETERMINISTIC_AXIS,
     LIMITS_AXIS,
     Axis,

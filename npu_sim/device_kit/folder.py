@@ -13,7 +13,7 @@ from npu_sim.device_kit.choice import KitCall, chosen_calls
 from npu_sim.device_kit.run_on_device import CALLS, SCHEMA
 from npu_sim.files.reading import lines_of, open_plain
 from npu_sim.files.writing import write_text
-from npu_sim.framework.axes import Values
+from npu_sim.framework.arguments import Values
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import fixed_call
 from npu_sim.language import Text

@@ -16,15 +16,18 @@ from npu_sim.dumps.calls import (
     is_modelled,
     remarks,
 )
-from npu_sim.dumps.causes import (
+from npu_sim.dumps.differences import (
     RUNS,
     UNREADABLE,
     CallInDump,
+    Comparison,
     DescribedCall,
+    DumpComparison,
     FirstDifference,
+    compare_dumps,
     judged,
+    matched,
 )
-from npu_sim.dumps.differences import Comparison, DumpComparison, compare_dumps, matched
 from npu_sim.dumps.folder import NAME, Dump, StoredTensor, read_dumps
 from npu_sim.language import Text
 from npu_sim.operators import plan

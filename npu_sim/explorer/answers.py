@@ -12,7 +12,7 @@ from markupsafe import Markup
 from npu_sim.cores import Profile
 from npu_sim.explorer.state import Call, State, axis_numbers, call_of
 from npu_sim.files.writing import schema
-from npu_sim.framework.axes import Number, plain_text
+from npu_sim.framework.arguments import Number, plain_text
 from npu_sim.framework.execution import Result
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import fixed_call

@@ -25,7 +25,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from npu_sim.cores import Profile
+from npu_sim.cores import Profile, default_release
 from npu_sim.explorer.answers import document_answer, failure, refusal, result_answer
 from npu_sim.explorer.state import UNFINISHED, State, call_of, language_of, panes, profile_of
 from npu_sim.files.reading import CONFIG_BYTES, DROPPED_BYTES, lines_of
@@ -34,7 +34,6 @@ from npu_sim.framework.operator import Operator
 from npu_sim.language import Text, using_language, with_changed_fields
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import load_operator
-from npu_sim.releases import default_release
 from npu_sim.status import NpuSimError, UsageError
 from npu_sim.system import replacing
 

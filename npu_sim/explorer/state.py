@@ -2,7 +2,7 @@
 
 A state maps names to text: ``operator``, ``product``, ``soc``, ``release``, ``deterministic``,
 ``limits``, and each axis, attribute or tensor of the operator. Sliders move axes
-(:mod:`npu_sim.framework.axes`); a tensor given as text replaces the one that the axes imply.
+(:mod:`npu_sim.framework.arguments`); a tensor given as text replaces the one that the axes imply.
 Integers are written in the notations of sizes: ``4096``, ``4K``, ``7168*2``, ``1e4``. A missing
 axis takes its default; an empty one is refused.
 
@@ -18,16 +18,23 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from npu_sim.cores import Profile, load_profile
-from npu_sim.framework.arguments import Attribute, IntArray, Tensor
-from npu_sim.framework.axes import Axis, Number, Switch, Value, Word
+from npu_sim.cores import Profile, default_release, load_profile, release_names
+from npu_sim.framework.arguments import (
+    Attribute,
+    Axis,
+    IntArray,
+    Number,
+    Switch,
+    Tensor,
+    Value,
+    Word,
+)
 from npu_sim.framework.inference import call_with
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target, require_limits
 from npu_sim.language import LANGUAGES, Text, language, translated, using_language
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import load_operator, loadable_operators
-from npu_sim.releases import default_release, release_names
 from npu_sim.status import UsageError, shown
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}

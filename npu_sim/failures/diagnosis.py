@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
+from npu_sim.cores import default_release, release_names
 from npu_sim.failures.device_exceptions import (
     ExceptionDump,
     is_exception_dump,
@@ -52,7 +53,6 @@ from npu_sim.language import Joined, Text, bytes_text, joined
 from npu_sim.plans.answers import Frozen, FrozenDict, Printed, ReadOnlyDict, TextField
 from npu_sim.plans.model import Plan
 from npu_sim.registry import OPERATORS, find_operator, load_operator, operator_of_launch
-from npu_sim.releases import default_release, release_names
 from npu_sim.status import (
     NO_PLAN,
     Unplanned,

@@ -10,8 +10,7 @@ import numpy as np
 
 from npu_sim.cores import Device, Profile
 from npu_sim.framework import patterns
-from npu_sim.framework.arguments import Arguments, Output, Tensor
-from npu_sim.framework.axes import COMMON_AXES, Number, Switch, Word
+from npu_sim.framework.arguments import COMMON_AXES, Arguments, Number, Output, Switch, Tensor, Word
 from npu_sim.framework.inference import axis_value, dtype_of, size_of
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Limits, Target

@@ -16,8 +16,16 @@ from typing import Any, NamedTuple
 
 from npu_sim.cores import Profile
 from npu_sim.framework import checks, patterns
-from npu_sim.framework.arguments import INT64_MAX, Arguments, Signature, cache_key
-from npu_sim.framework.axes import COMMON_AXES, NOT_DOCUMENTED, evaluate, names
+from npu_sim.framework.arguments import (
+    COMMON_AXES,
+    INT64_MAX,
+    NOT_DOCUMENTED,
+    Arguments,
+    Signature,
+    cache_key,
+    evaluate,
+    names,
+)
 from npu_sim.framework.case import Case, Inspection, row_type
 from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
@@ -201,7 +209,7 @@ def row_planner(operator: Operator) -> RowPlanner:
             *_plan_counted_lines(operator),
         ]
     )
-    # Names, numbers and expressions parsed by framework.axes, from a declaration that is
+    # Names, numbers and expressions parsed by framework.arguments, from a declaration that is
     # Python code itself.
     exec(source, scope)
     make_row, refused, plan_row, plan_counted = functions = [

@@ -14,8 +14,18 @@ import numpy as np
 
 from npu_sim.cores import Device, Profile, load_profile, shipped_products
 from npu_sim.framework import patterns
-from npu_sim.framework.arguments import INT64_MAX, Attribute, IntArray, Output, Tensor
-from npu_sim.framework.axes import NOT_DOCUMENTED, Number, evaluate, in_row, names
+from npu_sim.framework.arguments import (
+    INT64_MAX,
+    NOT_DOCUMENTED,
+    Attribute,
+    IntArray,
+    Number,
+    Output,
+    Tensor,
+    evaluate,
+    in_row,
+    names,
+)
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.inference import dtype_of, stated_elsewhere
 from npu_sim.framework.operator import Operator

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from npu_sim.cores import Device
-from npu_sim.framework.axes import Number
+from npu_sim.framework.arguments import Number
 from npu_sim.framework.case import Case
 from npu_sim.framework.operator import Hook
 from npu_sim.language import Text

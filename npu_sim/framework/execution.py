@@ -21,8 +21,17 @@ from npu_sim.framework.operator import COMPUTE, FILL
 from npu_sim.framework.target import Order
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array, have_own_memory, memory_of, overlaps_itself
-from npu_sim.numbers.formats import FORMATS, TensorSpec, canonical_dtype, numpy_dtype
-from npu_sim.numbers.storage import UNSIGNED, Array, kernel_input, magnitude_patterns, storage_view
+from npu_sim.numbers.formats import (
+    FORMATS,
+    UNSIGNED,
+    Array,
+    TensorSpec,
+    canonical_dtype,
+    kernel_input,
+    magnitude_patterns,
+    numpy_dtype,
+    storage_view,
+)
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Caveat, Plan, caveat
 from npu_sim.status import RUNTIME_FAILURE, AclnnError, UsageError, closest

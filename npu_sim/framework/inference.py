@@ -5,8 +5,20 @@ from functools import cache
 from typing import Any
 
 from npu_sim.framework import patterns
-from npu_sim.framework.arguments import Arguments, Output, Tensor, build_arguments, require_known
-from npu_sim.framework.axes import Axis, Number, Switch, Value, Values, Word, evaluate
+from npu_sim.framework.arguments import (
+    Arguments,
+    Axis,
+    Number,
+    Output,
+    Switch,
+    Tensor,
+    Value,
+    Values,
+    Word,
+    build_arguments,
+    evaluate,
+    require_known,
+)
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec

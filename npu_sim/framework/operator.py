@@ -13,13 +13,23 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from npu_sim.cores import Device, Profile
-from npu_sim.framework.arguments import Argument, Attribute, Output, Tensor
-from npu_sim.framework.axes import COMMON_AXES, Axis, Derived, Number, Switch, Values, Word
+from npu_sim.cores import Device, Profile, default_release, is_older, release_switches
+from npu_sim.framework.arguments import (
+    COMMON_AXES,
+    Argument,
+    Attribute,
+    Axis,
+    Derived,
+    Number,
+    Output,
+    Switch,
+    Tensor,
+    Values,
+    Word,
+)
 from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import find_operator, load_operator
-from npu_sim.releases import default_release, is_older, release_switches
 from npu_sim.status import TILING_FAILURE, NotModelledError, Status, UsageError, closest
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from npu_sim.cores import Device, Profile, load_profile
-from npu_sim.framework.arguments import INT64_MAX
-from npu_sim.framework.axes import (
+from npu_sim.cores import Device, Profile, load_profile, release_assumption
+from npu_sim.framework.arguments import (
     COMMON_AXES,
     DETERMINISTIC_AXIS,
+    INT64_MAX,
     LIMITS_AXIS,
     Axis,
     Number,
@@ -42,7 +42,6 @@ from npu_sim.plans.model import (
 )
 from npu_sim.product import Chip
 from npu_sim.registry import family_of
-from npu_sim.releases import release_assumption
 from npu_sim.status import ACLNN_SUCCESS, AclnnError, NotModelledError, NpuSimError, UsageError
 from npu_sim.tiling import find_structure, pack
 

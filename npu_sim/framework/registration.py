@@ -9,8 +9,17 @@ from types import ModuleType
 
 from npu_sim.cores import Device
 from npu_sim.framework import patterns
-from npu_sim.framework.arguments import Attribute, IntArray, Tensor
-from npu_sim.framework.axes import COMMON_AXES, ExpressionError, Number, Switch, Word, names
+from npu_sim.framework.arguments import (
+    COMMON_AXES,
+    Attribute,
+    ExpressionError,
+    IntArray,
+    Number,
+    Switch,
+    Tensor,
+    Word,
+    names,
+)
 from npu_sim.framework.checks import (
     Attributes,
     Check,

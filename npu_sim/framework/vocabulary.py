@@ -13,17 +13,23 @@ from npu_sim.cores import (
     Device,
     Profile,
     load_profile,
+    release_switches,
 )
 from npu_sim.framework import checks
-from npu_sim.framework.arguments import INT64_MAX, Arguments, Attribute, IntArray, Output, Tensor
-from npu_sim.framework.axes import (
+from npu_sim.framework.arguments import (
     DOCUMENTED,
     FLOAT32,
     FLOAT_DTYPES,
+    INT64_MAX,
+    Arguments,
+    Attribute,
     Axis,
     Derived,
+    IntArray,
     Number,
+    Output,
     Switch,
+    Tensor,
     Word,
 )
 from npu_sim.framework.case import Case, Inspection
@@ -63,10 +69,11 @@ from npu_sim.numbers.formats import (
     as_array,
     canonical_dtype,
     itemsize,
+    kernel_input,
     numpy_dtype,
     shape_text,
+    storage_view,
 )
-from npu_sim.numbers.storage import kernel_input, storage_view
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
     Allocation,
@@ -84,7 +91,6 @@ from npu_sim.plans.model import (
 )
 from npu_sim.plans.workspace import aligned_bytes, executor_workspace
 from npu_sim.registry import ASCEND_950, load_operator
-from npu_sim.releases import release_switches
 from npu_sim.status import (
     INNER_NULL_POINTER,
     INVALID,

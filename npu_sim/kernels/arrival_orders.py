@@ -25,7 +25,7 @@ from npu_sim.kernels.engine.compile import (
     thread_count,
     thread_scratch,
 )
-from npu_sim.kernels.vectors.lane_type import ONE, ZERO, Floats, Integers
+from npu_sim.kernels.vectors.lanes import ONE, ZERO, Floats, Integers
 from npu_sim.numbers.scalars import narrow, widen
 
 SEQUENTIAL = 0

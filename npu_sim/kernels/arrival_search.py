@@ -20,7 +20,7 @@ from npu_sim.kernels.engine.compile import (
     thread_count,
     thread_scratch,
 )
-from npu_sim.kernels.vectors.lane_type import ONE, ZERO, Floats, Integers
+from npu_sim.kernels.vectors.lanes import ONE, ZERO, Floats, Integers
 from npu_sim.numbers.scalars import narrow, widen
 
 REACHED, EXCLUDED_BY_ALL, EXCLUDED_BY_INTERVAL, NOT_FOUND = range(4)

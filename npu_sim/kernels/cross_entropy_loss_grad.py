@@ -35,8 +35,13 @@ from npu_sim.kernels.vectors.lane_blocks import (
     store_numbers,
     stream_numbers,
 )
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES, NOTHING_YET, ONE, ZERO, Floats, Integers
 from npu_sim.kernels.vectors.lanes import (
+    LINE_BYTES,
+    NOTHING_YET,
+    ONE,
+    ZERO,
+    Floats,
+    Integers,
     end_streams,
     is_streamed,
     load,
@@ -47,8 +52,7 @@ from npu_sim.kernels.vectors.lanes import (
 )
 from npu_sim.kernels.vectors.lanes_edges import load_some, write_ends
 from npu_sim.kernels.vectors.row_sums import LANE_COUNT, reduce_sum, row_sum
-from npu_sim.numbers.rounding import BF16_SHIFT
-from npu_sim.numbers.scalars import narrow, widen
+from npu_sim.numbers.scalars import BF16_SHIFT, narrow, widen
 
 CACHED_COLUMNS = 8192
 """Columns of a piece; a piece and its result stay in the L1 or L2 cache."""

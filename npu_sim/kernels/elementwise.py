@@ -10,20 +10,32 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.kernels.engine.compile import Kernel, kernel
+from npu_sim.kernels.engine.compile import kernel
 from npu_sim.language import Text
-from npu_sim.numbers.formats import FORMATS, Format, as_array, numpy_dtype
-from npu_sim.numbers.scalars import fp32_to_hf32, fp32_to_hf32_towards_zero, narrow, widen
-from npu_sim.numbers.storage import (
+from npu_sim.numbers.formats import (
     BLOCK,
     FORMAT_OF_STORAGE,
+    FORMATS,
     STORAGE,
     UNSIGNED,
     Array,
+    Format,
+    as_array,
     floating,
     kernel_input,
     magnitude_patterns,
+    numpy_dtype,
     stored_as,
+)
+from npu_sim.numbers.scalars import (
+    FP32_INFINITY,
+    FP32_MAGNITUDE,
+    FP32_MANTISSA_BITS,
+    FP32_QUIET,
+    HF32_SHIFT,
+    narrow,
+    shift_right_to_nearest_even,
+    widen,
 )
 
 
@@ -35,23 +47,14 @@ def _convert_all(block, stored, out):
         target[index] = narrow(widen(source[index]), target)
 
 
-@kernel
-def _hf32_all(block, values, towards_zero, out):
-    source = values[block * BLOCK : (block + 1) * BLOCK]
-    target = out[block * BLOCK : (block + 1) * BLOCK]
-    for index in range(source.size):
-        value = source[index]
-        target[index] = fp32_to_hf32_towards_zero(value) if towards_zero else fp32_to_hf32(value)
-
-
-def widen_array(array: Any, out: Array | None = None) -> Array:
-    """Return a float16, bfloat16 or float32 array as float32, in ``out`` or a new array; exact."""
+def widen_array(array: Any) -> Array:
+    """Return a float16, bfloat16 or float32 array as a new float32 array; exact."""
     stored = kernel_input(array)
-    target = _target(out, stored.shape, "float32")
+    target = np.empty(stored.shape, np.float32)
     if stored.dtype == np.float32:
         np.copyto(target, stored)
     else:
-        _apply(_convert_all, target, stored)
+        _convert(target, stored)
     return target
 
 
@@ -74,26 +77,37 @@ def narrow_array(array: Any, dtype: Any, saturate: bool = False, out: Array | No
     array of ``dtype``, or ``out`` itself when it is given.
     """
     values, name = _float32(array), floating(dtype)
-    target = _target(out, values.shape, name)
+    target = np.empty(values.shape, numpy_dtype(name)) if out is None else out
+    if target.shape != values.shape or target.dtype not in (STORAGE[name], numpy_dtype(name)):
+        raise ValueError(
+            Text(
+                "out is {shape} {dtype}, the result {result_shape} {result_dtype}",
+                shape=target.shape,
+                dtype=target.dtype,
+                result_shape=values.shape,
+                result_dtype=name,
+            )
+        )
+    _check_writable(target)
     if name == "float32":
         np.copyto(target, values)
     else:
-        _apply(_convert_all, target.view(STORAGE[name]), kernel_input(values))
+        _convert(target.view(STORAGE[name]), kernel_input(values))
     if saturate:
         _saturate(target)
     return target
 
 
-def round_to_hf32(array: Any, towards_zero: bool = False, out: Array | None = None) -> Array:
-    """Round a float32 array to hf32 (11 explicit mantissa bits), to nearest even or towards zero.
+def round_to_hf32(array: Any) -> Array:
+    """Round a float32 array to hf32 (11 explicit mantissa bits), nearest even.
 
-    Returns a new float32 array, or ``out``, which may be the input. The 12 low mantissa bits of its
-    elements are zero.
+    Returns a new float32 array. The 12 low mantissa bits of its elements are zero.
     """
-    values = kernel_input(_float32(array))
-    target = _target(out, values.shape, "float32")
-    _apply(_hf32_all, target, values, towards_zero)
-    return target
+    bits = kernel_input(_float32(array)).view(np.uint32)
+    rounded = shift_right_to_nearest_even(bits, HF32_SHIFT)
+    is_nan = (bits & FP32_MAGNITUDE) > FP32_INFINITY
+    places = np.where(is_nan, (bits | FP32_QUIET) >> HF32_SHIFT, rounded)
+    return np.asarray(places << HF32_SHIFT).view(np.float32)
 
 
 def _float32(array: Any) -> Array:
@@ -108,24 +122,6 @@ def _float32(array: Any) -> Array:
     return values
 
 
-def _target(out: Array | None, shape: tuple[int, ...], name: str) -> Array:
-    """Return ``out`` when it can hold the result, a new array when there is none."""
-    if out is None:
-        return np.empty(shape, numpy_dtype(name))
-    if out.shape != shape or (out.dtype != STORAGE[name] and out.dtype != numpy_dtype(name)):
-        raise ValueError(
-            Text(
-                "out is {shape} {dtype}, the result {result_shape} {result_dtype}",
-                shape=out.shape,
-                dtype=out.dtype,
-                result_shape=shape,
-                result_dtype=name,
-            )
-        )
-    _check_writable(out)
-    return out
-
-
 def _check_writable(out: Array) -> None:
     if not (out.flags.writeable and out.dtype.isnative):
         raise ValueError("out is read-only or in foreign byte order")
@@ -135,11 +131,11 @@ def _blocks(array: Array) -> int:
     return (array.size + BLOCK - 1) // BLOCK
 
 
-def _apply(compiled: Kernel, target: Array, source: Array, *options: Any) -> None:
-    """Run an elementwise kernel; a ``target`` with gaps is written through a temporary array."""
+def _convert(target: Array, source: Array) -> None:
+    """Round every element; a ``target`` with gaps is written through a temporary array."""
     direct = target.flags.c_contiguous and target.flags.aligned
     result = target if direct else np.empty(target.shape, target.dtype)
-    compiled.over(_blocks(source), source.reshape(-1), *options, result.reshape(-1))
+    _convert_all.over(_blocks(source), source.reshape(-1), result.reshape(-1))
     if not direct:
         target[...] = result
 
@@ -192,28 +188,6 @@ NAN_DISTANCE = np.iinfo(np.int64).max
 """Result of `ulp_distance` between nan and a number."""
 
 
-@kernel
-def _distance_all(block, first, second, magnitude_mask, infinity, shift, out):
-    left = first[block * BLOCK : (block + 1) * BLOCK]
-    right = second[block * BLOCK : (block + 1) * BLOCK]
-    target = out[block * BLOCK : (block + 1) * BLOCK]
-    for index in range(target.size):
-        left_bits, right_bits = np.int64(left[index]), np.int64(right[index])
-        left_magnitude, right_magnitude = left_bits & magnitude_mask, right_bits & magnitude_mask
-        # Patterns grow with the magnitude. With the sign applied, neighbours differ by one, also
-        # across 0.
-        left_place, right_place = left_magnitude >> shift, right_magnitude >> shift
-        if left_bits != left_magnitude:
-            left_place = -left_place
-        if right_bits != right_magnitude:
-            right_place = -right_place
-        left_is_nan, right_is_nan = left_magnitude > infinity, right_magnitude > infinity
-        distance = abs(left_place - right_place)
-        if left_is_nan or right_is_nan:
-            distance = np.int64(0 if left_is_nan and right_is_nan else NAN_DISTANCE)
-        target[index] = distance
-
-
 def ulp_distance(first: Any, second: Any, dtype: Any) -> Array:
     """Count the representable steps between two arrays of the same shape.
 
@@ -232,41 +206,30 @@ def ulp_distance(first: Any, second: Any, dtype: Any) -> Array:
         number; inf is one step from the largest finite value.
     """
     kind = _format(dtype)
-    left, right = stored_as(first, kind), stored_as(second, kind)
-    if left.shape != right.shape:
+    sides = stored_as(first, kind), stored_as(second, kind)
+    _require_same_shape(*sides)
+    mask, infinity = magnitude_patterns(kind)
+    shift = FP32_MANTISSA_BITS - kind.mantissa_bits if kind.name == "hf32" else 0
+    bits = [side.view(f"i{kind.itemsize}").astype(np.int64) for side in sides]
+    left_is_nan, right_is_nan = ((pattern & mask) > infinity for pattern in bits)
+    # Patterns grow with the magnitude. With the sign applied, neighbours differ by one, also
+    # across 0.
+    left, right = (
+        np.where(pattern < 0, -((pattern & mask) >> shift), pattern >> shift) for pattern in bits
+    )
+    distance = np.where(left_is_nan | right_is_nan, NAN_DISTANCE, np.abs(left - right))
+    return np.where(left_is_nan & right_is_nan, 0, distance)
+
+
+def _require_same_shape(first: Array, second: Array) -> None:
+    if first.shape != second.shape:
         raise ValueError(
-            Text("shapes differ: {shape} and {other}", shape=left.shape, other=right.shape)
+            Text("shapes differ: {shape} and {other}", shape=first.shape, other=second.shape)
         )
-    out = np.empty(left.shape, np.int64)
-    unsigned = UNSIGNED[kind.itemsize]
-    flat_left, flat_right = (side.view(unsigned).reshape(-1) for side in (left, right))
-    shift = 23 - kind.mantissa_bits if kind.name == "hf32" else 0
-    patterns = magnitude_patterns(kind)
-    _distance_all.over(_blocks(out), flat_left, flat_right, *patterns, shift, out.reshape(-1))
-    return out
 
 
 def _format(dtype: Any) -> Format:
     return FORMATS["hf32" if dtype == "hf32" else floating(dtype)]
-
-
-@kernel
-def _error_all(block, stored, reference, reference_bits, scales, largest, out):
-    bias = scales.size // 2  # exponents 1 - bias .. bias
-    part = stored[block * BLOCK : (block + 1) * BLOCK]
-    references = reference[block * BLOCK : (block + 1) * BLOCK]
-    bits = reference_bits[block * BLOCK : (block + 1) * BLOCK]
-    target = out[block * BLOCK : (block + 1) * BLOCK]
-    for index in range(part.size):
-        value, right = np.float64(widen(part[index])), references[index]
-        exponent = ((bits[index] >> 52) & 0x7FF) - 1023
-        scale = scales[min(max(exponent + bias - 1, 0), scales.size - 1)]
-        if np.isnan(value) or np.isnan(right):
-            target[index] = 0.0 if np.isnan(value) and np.isnan(right) else np.inf
-        elif np.isinf(value) and (value > 0) == (right > 0) and abs(right) >= largest + 0.5 / scale:
-            target[index] = 0.0  # this reference rounds to inf
-        else:
-            target[index] = abs(value - right) * scale
 
 
 def ulp_error(array: Any, reference: Any, dtype: Any) -> Array:
@@ -292,14 +255,15 @@ def ulp_error(array: Any, reference: Any, dtype: Any) -> Array:
     """
     kind = _format(dtype)
     stored, right = stored_as(array, kind), np.require(reference, np.float64, ["C", "A"])
-    if stored.shape != right.shape:
-        raise ValueError(
-            Text("shapes differ: {shape} and {other}", shape=stored.shape, other=right.shape)
-        )
-    out = np.empty(stored.shape, np.float64)
-    exponents = np.arange(1 - kind.bias, kind.bias + 1)
+    _require_same_shape(stored, right)
+    values = widen_array(stored).astype(np.float64)
+    exponents = ((right.view(np.int64) >> 52) & 0x7FF) - 1023
+    exponents = np.clip(exponents, 1 - kind.bias, kind.bias)
     scales = np.ldexp(1.0, kind.mantissa_bits - exponents)
-    flat, bits = right.reshape(-1), right.view(np.int64).reshape(-1)
-    largest, target = kind.largest_finite, out.reshape(-1)
-    _error_all.over(_blocks(out), stored.reshape(-1), flat, bits, scales, largest, target)
-    return out
+    value_is_nan, right_is_nan = np.isnan(values), np.isnan(right)
+    rounds_to_inf = np.isinf(values) & ((values > 0) == (right > 0))
+    rounds_to_inf &= np.abs(right) >= kind.largest_finite + 0.5 / scales
+    with np.errstate(invalid="ignore"):
+        error = np.abs(values - right) * scales
+    error = np.where(value_is_nan | right_is_nan, np.inf, error)
+    return np.where((value_is_nan & right_is_nan) | rounds_to_inf, 0.0, error)

@@ -20,8 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel, threads_for
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES, ZERO, Stored
 from npu_sim.kernels.vectors.lanes import (
+    LINE_BYTES,
+    ZERO,
+    Stored,
     end_streams,
     is_streamed,
     load,

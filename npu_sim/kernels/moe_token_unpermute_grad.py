@@ -38,9 +38,14 @@ from npu_sim.kernels.engine.compile import (
     thread_scratch,
 )
 from npu_sim.kernels.vectors.lane_blocks import store_numbers, stream_numbers
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES, NOTHING_YET, ZERO, Floats, Lanes, Stored
 from npu_sim.kernels.vectors.lanes import (
+    LINE_BYTES,
+    NOTHING_YET,
     ORDERED_LANES,
+    ZERO,
+    Floats,
+    Lanes,
+    Stored,
     add_neighbours,
     end_streams,
     is_streamed,

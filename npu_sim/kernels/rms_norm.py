@@ -22,14 +22,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel, thread_scratch, threads_for
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES, ONE, ZERO, Floats, multiply_add
 from npu_sim.kernels.vectors.lanes import (
+    LINE_BYTES,
+    ONE,
     ORDERED_LANES,
     STREAM_ROW_BYTES,
+    ZERO,
+    Floats,
     end_streams,
     is_streamed,
     load,
     load_ordered,
+    multiply_add,
     prefetch,
     splat,
     store_lanes,

@@ -31,9 +31,11 @@ from npu_sim.kernels.engine.compile import (
     thread_scratch,
     threads_for,
 )
-from npu_sim.kernels.vectors.lane_type import ZERO, Floats, Integers
 from npu_sim.kernels.vectors.lanes import (
     ORDERED_LANES,
+    ZERO,
+    Floats,
+    Integers,
     end_streams,
     is_streamed,
     load,

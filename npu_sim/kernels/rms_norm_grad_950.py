@@ -38,8 +38,7 @@ from npu_sim.kernels.rms_norm_grad import (
     write_dx,
 )
 from npu_sim.kernels.rms_norm_grad import Rows as Rows
-from npu_sim.kernels.vectors.lane_type import Floats, Integers
-from npu_sim.kernels.vectors.lanes import end_streams, is_streamed
+from npu_sim.kernels.vectors.lanes import Floats, Integers, end_streams, is_streamed
 from npu_sim.kernels.vectors.row_sums import (
     LANE_COUNT,
     SLOTS,

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel, thread_scratch, threads_for
-from npu_sim.kernels.vectors.lane_type import (
+from npu_sim.kernels.vectors.lanes import (
     LINE_BYTES,
     NOTHING_YET,
     ONE,
@@ -35,8 +35,6 @@ from npu_sim.kernels.vectors.lane_type import (
     Integers,
     Lanes,
     Stored,
-)
-from npu_sim.kernels.vectors.lanes import (
     end_streams,
     is_streamed,
     load,

@@ -3,9 +3,10 @@
 Stored elements are bit patterns: int16 for fp16, uint16 for bf16, float32 for fp32 (hf32 too). The
 storage type names the format, so `widen` and `narrow` choose at compile time.
 
-Called from Python, or from a kernel with NUMBA_DISABLE_JIT=1, the same names run the reference
-implementation in `npu_sim.numbers.rounding` on NumPy scalars, with the same bits. The compiled
-versions:
+The functions on bit patterns in plain integers are the reference implementation; they also compile
+under Numba with 64-bit integers. Called from Python, or from a kernel with NUMBA_DISABLE_JIT=1, the
+scalar functions run them on NumPy scalars, with the same bits. The compiled versions are tested
+against them, ml_dtypes and NumPy:
 
 - fp16: LLVM ``half`` conversions, which become vcvtph2ps and vcvtps2ph (fcvt on Arm). Where the
   target processor lacks them, LLVM would call functions that Numba does not provide, and the
@@ -13,7 +14,13 @@ versions:
 - bf16, hf32: integer arithmetic. A conversion through LLVM ``bfloat`` would be shorter on
   processors with AVX512-BF16, but that instruction flushes subnormals to zero.
 
-nan: see `npu_sim.numbers.rounding`.
+nan
+---
+Widening and fp16 narrowing behave like the conversion instructions of common processors: sign and
+leading payload bits stay and the nan becomes quiet (NumPy's software conversion leaves a signalling
+fp16 nan signalling). bf16 narrowing returns the nan 0x7fc0 with the sign, as ml_dtypes does. hf32
+rounding keeps sign and leading payload bits, and the nan becomes quiet. The payload of the device's
+nan is not published: compare nan as nan.
 """
 
 from __future__ import annotations
@@ -30,7 +37,93 @@ from numba.core import config
 from numba.extending import intrinsic, overload, register_jitable
 
 from npu_sim.language import Text
-from npu_sim.numbers import rounding
+
+FP32_SIGN = 0x8000_0000
+FP32_MAGNITUDE = 0x7FFF_FFFF
+FP32_INFINITY = 0x7F80_0000
+FP32_QUIET = 0x0040_0000
+FP32_HIDDEN = 0x0080_0000
+FP32_MANTISSA_BITS = 23
+
+FP16_SIGN = 0x8000
+FP16_INFINITY = 0x7C00
+FP16_QUIET = 0x0200
+FP16_HIDDEN = 0x0400
+FP16_MANTISSA_BITS = 10
+
+BF16_NAN = 0x7FC0
+BF16_SHIFT = 16
+HF32_SHIFT = 12
+
+# Difference of the exponent biases, 127 - 15 = 112, in the exponent field of fp32.
+FP16_REBIAS = 112 << FP32_MANTISSA_BITS
+# 65520 lies midway between 65504, the largest fp16, and 65536, which has the even mantissa.
+FP16_OVERFLOW = 0x477F_F000
+# 2**-14, the smallest normal fp16.
+FP16_SMALLEST_NORMAL = 0x3880_0000
+FP16_MANTISSA_SHIFT = FP32_MANTISSA_BITS - FP16_MANTISSA_BITS
+
+
+def shift_right_to_nearest_even(value: int, shift: int) -> int:
+    """Divide an integer >= 0 by ``2**shift`` (shift >= 1), rounding to nearest, ties to even."""
+    return (value + (1 << (shift - 1)) - 1 + ((value >> shift) & 1)) >> shift
+
+
+def fp16_to_fp32_bits(bits: int) -> int:
+    """Widen fp16 bits (0 to 0xffff) to fp32 bits; exact."""
+    sign = (bits & FP16_SIGN) << 16
+    magnitude = bits & 0x7FFF
+    if magnitude > FP16_INFINITY:
+        return sign | FP32_INFINITY | FP32_QUIET | ((magnitude & 0x3FF) << FP16_MANTISSA_SHIFT)
+    if magnitude == FP16_INFINITY:
+        return sign | FP32_INFINITY
+    if magnitude >= FP16_HIDDEN:
+        return sign | ((magnitude << FP16_MANTISSA_SHIFT) + FP16_REBIAS)
+    if magnitude == 0:
+        return sign
+    exponent = 113  # of the smallest normal fp16 in fp32; normalise the subnormal
+    while magnitude < FP16_HIDDEN:
+        magnitude <<= 1
+        exponent -= 1
+    return sign | (exponent << FP32_MANTISSA_BITS) | ((magnitude & 0x3FF) << FP16_MANTISSA_SHIFT)
+
+
+def fp32_to_fp16_bits(bits: int) -> int:
+    """Round fp32 bits (0 to 2**32 - 1) to fp16 bits, nearest even; inf beyond the range."""
+    sign = (bits >> 16) & FP16_SIGN
+    magnitude = bits & FP32_MAGNITUDE
+    if magnitude > FP32_INFINITY:
+        return sign | FP16_INFINITY | FP16_QUIET | ((magnitude >> FP16_MANTISSA_SHIFT) & 0x1FF)
+    if magnitude >= FP16_OVERFLOW:
+        return sign | FP16_INFINITY
+    if magnitude >= FP16_SMALLEST_NORMAL:
+        return sign | shift_right_to_nearest_even(magnitude - FP16_REBIAS, FP16_MANTISSA_SHIFT)
+    # value = significand * 2**(exponent - 150), counted in units of the smallest subnormal 2**-24
+    shift = 126 - (magnitude >> FP32_MANTISSA_BITS)
+    if shift > FP32_MANTISSA_BITS + 1:  # below half a unit
+        return sign
+    significand = (magnitude & (FP32_HIDDEN - 1)) | FP32_HIDDEN
+    return sign | shift_right_to_nearest_even(significand, shift)
+
+
+def bf16_to_fp32_bits(bits: int) -> int:
+    """Widen bf16 bits (0 to 0xffff) to fp32 bits; exact."""
+    return bits << BF16_SHIFT
+
+
+def fp32_to_bf16_bits(bits: int) -> int:
+    """Round fp32 bits (0 to 2**32 - 1) to bf16 bits, nearest even; inf beyond the range."""
+    if bits & FP32_MAGNITUDE > FP32_INFINITY:
+        return ((bits & FP32_SIGN) >> BF16_SHIFT) | BF16_NAN
+    return shift_right_to_nearest_even(bits, BF16_SHIFT)
+
+
+def fp32_to_hf32_bits(bits: int) -> int:
+    """Round fp32 bits to hf32 (the low 12 bits zero), nearest even; inf beyond the range."""
+    if bits & FP32_MAGNITUDE > FP32_INFINITY:
+        # Quiet: a payload in the low bits alone would otherwise turn into inf.
+        return ((bits | FP32_QUIET) >> HF32_SHIFT) << HF32_SHIFT
+    return shift_right_to_nearest_even(bits, HF32_SHIFT) << HF32_SHIFT
 
 
 def is_arm() -> bool:
@@ -81,32 +174,27 @@ def _float_of(bits: int) -> np.float32:
 
 def fp16_to_fp32(bits: np.int16) -> np.float32:
     """Widen a stored fp16 element (its 16 bits, signed or unsigned); exact."""
-    return _float_of(rounding.fp16_to_fp32_bits(int(bits) & 0xFFFF))
+    return _float_of(fp16_to_fp32_bits(int(bits) & 0xFFFF))
 
 
 def fp32_to_fp16(value: np.float32) -> np.int16:
     """Round to fp16, nearest even, and return its bits; inf beyond the range, subnormals kept."""
-    return np.uint16(rounding.fp32_to_fp16_bits(_bits_of(value))).view(np.int16)
+    return np.uint16(fp32_to_fp16_bits(_bits_of(value))).view(np.int16)
 
 
 def bf16_to_fp32(bits: np.uint16) -> np.float32:
     """Widen a stored bf16 element (its 16 bits, signed or unsigned); exact."""
-    return _float_of(rounding.bf16_to_fp32_bits(int(bits) & 0xFFFF))
+    return _float_of(bf16_to_fp32_bits(int(bits) & 0xFFFF))
 
 
 def fp32_to_bf16(value: np.float32) -> np.uint16:
     """Round to bf16, nearest even, and return its bits; inf beyond the range, subnormals kept."""
-    return np.uint16(rounding.fp32_to_bf16_bits(_bits_of(value)))
+    return np.uint16(fp32_to_bf16_bits(_bits_of(value)))
 
 
 def fp32_to_hf32(value: np.float32) -> np.float32:
     """Round to hf32, nearest even: 11 explicit mantissa bits remain."""
-    return _float_of(rounding.fp32_to_hf32_bits(_bits_of(value)))
-
-
-def fp32_to_hf32_towards_zero(value: np.float32) -> np.float32:
-    """Cut to hf32: the 12 low mantissa bits become zero."""
-    return _float_of(rounding.fp32_to_hf32_bits_towards_zero(_bits_of(value)))
+    return _float_of(fp32_to_hf32_bits(_bits_of(value)))
 
 
 def widen(stored: Any) -> np.float32:
@@ -184,7 +272,7 @@ def _float_to_half(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
 
 @_compiled(_SIXTEEN_BITS, types.float32)
 def _bfloat_to_float(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
-    return builder.bitcast(builder.shl(builder.zext(bits, _I32), _I32(rounding.BF16_SHIFT)), _FLOAT)
+    return builder.bitcast(builder.shl(builder.zext(bits, _I32), _I32(BF16_SHIFT)), _FLOAT)
 
 
 def _emit_round(builder: ir.IRBuilder, bits: ir.Value, shift: int) -> ir.Value:
@@ -196,42 +284,27 @@ def _emit_round(builder: ir.IRBuilder, bits: ir.Value, shift: int) -> ir.Value:
 @_compiled((types.float32,), types.uint16)
 def _float_to_bfloat(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     bits = builder.bitcast(value, _I32)
-    rounded = _emit_round(builder, bits, rounding.BF16_SHIFT)
-    nan = builder.or_(
-        builder.and_(bits, _I32(rounding.FP32_SIGN)), _I32(rounding.BF16_NAN << rounding.BF16_SHIFT)
-    )
+    rounded = _emit_round(builder, bits, BF16_SHIFT)
+    nan = builder.or_(builder.and_(bits, _I32(FP32_SIGN)), _I32(BF16_NAN << BF16_SHIFT))
     chosen = builder.select(builder.fcmp_unordered("uno", value, value), nan, rounded)
-    return builder.trunc(builder.lshr(chosen, _I32(rounding.BF16_SHIFT)), _I16)
+    return builder.trunc(builder.lshr(chosen, _I32(BF16_SHIFT)), _I16)
 
 
-def _emit_hf32(builder: ir.IRBuilder, value: ir.Value, nearest: bool) -> ir.Value:
+@_compiled((types.float32,), types.float32)
+def _float_to_hf32(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     bits = builder.bitcast(value, _I32)
-    finite = _emit_round(builder, bits, rounding.HF32_SHIFT) if nearest else bits
-    nan = builder.or_(bits, _I32(rounding.FP32_QUIET))
+    finite, nan = _emit_round(builder, bits, HF32_SHIFT), _I32(FP32_QUIET)
+    is_nan = builder.fcmp_unordered("uno", value, value)
     return builder.bitcast(
         builder.and_(
-            builder.select(builder.fcmp_unordered("uno", value, value), nan, finite),
-            _I32(0xFFFF_FFFF >> rounding.HF32_SHIFT << rounding.HF32_SHIFT),
+            builder.select(is_nan, builder.or_(bits, nan), finite),
+            _I32(0xFFFF_FFFF >> HF32_SHIFT << HF32_SHIFT),
         ),
         _FLOAT,
     )
 
 
-@_compiled((types.float32,), types.float32)
-def _float_to_hf32(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    return _emit_hf32(builder, value, nearest=True)
-
-
-@_compiled((types.float32,), types.float32)
-def _float_to_hf32_towards_zero(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    return _emit_hf32(builder, value, nearest=False)
-
-
-for _definition in (
-    rounding.shift_right_to_nearest_even,
-    rounding.fp16_to_fp32_bits,
-    rounding.fp32_to_fp16_bits,
-):
+for _definition in (shift_right_to_nearest_even, fp16_to_fp32_bits, fp32_to_fp16_bits):
     register_jitable(_definition)
 
 
@@ -246,7 +319,6 @@ def _overload(function: Callable[..., Any], compiled: Any, argument_types: tuple
 _overload(bf16_to_fp32, _bfloat_to_float, _SIXTEEN_BITS)
 _overload(fp32_to_bf16, _float_to_bfloat, (types.float32,))
 _overload(fp32_to_hf32, _float_to_hf32, (types.float32,))
-_overload(fp32_to_hf32_towards_zero, _float_to_hf32_towards_zero, (types.float32,))
 
 
 @overload(fp16_to_fp32)
@@ -256,7 +328,7 @@ def _choose_fp16_to_fp32(bits):  # type: ignore[no-untyped-def]
     if has_half_conversions():
         return lambda bits: _half_to_float(bits)
     return lambda bits: _float_of_bits(
-        np.uint32(rounding.fp16_to_fp32_bits(np.int64(bits) & 0xFFFF))  # type: ignore[arg-type]
+        np.uint32(fp16_to_fp32_bits(np.int64(bits) & 0xFFFF))  # type: ignore[arg-type]
     )
 
 
@@ -267,7 +339,7 @@ def _choose_fp32_to_fp16(value):  # type: ignore[no-untyped-def]
     if has_half_conversions():
         return lambda value: _float_to_half(value)
     return lambda value: np.int16(
-        rounding.fp32_to_fp16_bits(np.int64(_bits_of_float(value)))  # type: ignore[arg-type]
+        fp32_to_fp16_bits(np.int64(_bits_of_float(value)))  # type: ignore[arg-type]
     )
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from npu_sim.cores import config_directory
 from npu_sim.language import Text, joined
-from npu_sim.releases import config_directory
 
 NUMBER = re.compile(r"\d[\d,]*")
 PathKey = tuple[str, str, str, int | None, str, bool]

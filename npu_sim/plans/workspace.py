@@ -4,9 +4,7 @@ An operator made of several kernels keeps its intermediate tensors in the worksp
 lifetimes do not overlap share a bucket. Source: specification page ``workspace``.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from npu_sim.language import Text, joined
@@ -48,21 +46,18 @@ class Entry(NamedTuple):
         return tuple(part.model_copy(update={"note": note}) for part in self.kernel_parts)
 
 
-@dataclass(frozen=True)
-class Bucket:
-    """Memory that entries use one after the other; as large as the largest of them, aligned."""
+class Bucket(NamedTuple):
+    """Memory that entries use one after the other: its largest entry, and its size with padding."""
 
     entries: tuple[Entry, ...]
+    largest: Entry
+    bytes: int
 
-    @cached_property
-    def largest(self) -> Entry:
-        """The entry that decides the size."""
-        return max(self.entries, key=lambda entry: entry.bytes)
 
-    @property
-    def bytes(self) -> int:
-        """Size with alignment."""
-        return aligned_bytes(self.largest.bytes)
+def bucket_of(entries: Sequence[Entry]) -> Bucket:
+    """Return the bucket of some entries: as large as the largest of them, aligned."""
+    largest = max(entries, key=lambda entry: entry.bytes)
+    return Bucket(tuple(entries), largest, aligned_bytes(largest.bytes))
 
 
 def aligned_bytes(size: int) -> int:
@@ -105,26 +100,22 @@ def place(entries: Sequence[Entry]) -> tuple[Bucket, ...]:
             free[-1].append(entry)
         else:
             buckets.append([entry])
-    return tuple(Bucket(tuple(placed)) for placed in buckets)
+    return tuple(map(bucket_of, buckets))
 
 
-def lay_out(
-    placed: Sequence[tuple[Sequence[Entry], int]],
-) -> tuple[tuple[WorkspaceArea, ...], tuple[WorkspaceBucket, ...]]:
-    """Return the layout of buckets at consecutive offsets.
+def _laid_out(
+    placed: Sequence[Bucket],
+    nodes: Iterable[WorkspaceNode],
+    kernel_bytes: int,
+    unknown: Iterable[WorkspacePart] = (),
+) -> Workspace:
+    """Return the workspace of buckets at consecutive offsets.
 
-    Parameters
-    ----------
-    placed
-        The entries of every bucket, and its size with padding.
-
-    Returns
-    -------
-    areas, buckets
-        Where every part of every entry lies, in order of first use, and the buckets themselves.
+    ``unknown`` are the parts whose size is not known. Areas are in order of first use.
     """
-    areas, buckets, start = [], [], 0
-    for number, (entries, size) in enumerate(placed):
+    parts: list[WorkspacePart] = []
+    areas, buckets, start, alignment = [], [], 0, 0
+    for number, (entries, largest, size) in enumerate(placed):
         for entry in entries:
             offset = start
             for part in (entry,) if entry.kernel_parts is None else entry.kernel_parts:
@@ -139,9 +130,23 @@ def lay_out(
                     )
                 )
                 offset += part.bytes
+        others = [entry.name for entry in entries if entry is not largest]
+        parts += largest.parts(
+            Text("shares its memory with: {others}", others=joined(others, ", ")) if others else ""
+        )
+        alignment += size - largest.bytes
         buckets.append(WorkspaceBucket(offset=start, bytes=size))
         start += size
-    return tuple(sorted(areas, key=lambda area: area.first_node)), tuple(buckets)
+    if alignment:
+        parts.append(WorkspacePart(name="alignment", bytes=alignment, kind="alignment"))
+    return Workspace(
+        total_bytes=start,
+        kernel_bytes=kernel_bytes,
+        parts=(*parts, *unknown),
+        nodes=tuple(nodes),
+        areas=tuple(sorted(areas, key=lambda area: area.first_node)),
+        buckets=tuple(buckets),
+    )
 
 
 def executor_workspace(launches: Sequence[Launch], kernel_bytes: int) -> Workspace:
@@ -150,30 +155,12 @@ def executor_workspace(launches: Sequence[Launch], kernel_bytes: int) -> Workspa
     - ``launches``: the kernels in launch order; launches that are not nodes need no workspace.
     - ``kernel_bytes``: workspace of the main kernel alone, from its tiling.
     """
-    parts: list[WorkspacePart] = []
-    alignment = 0
     nodes = [launch for launch in launches if launch.is_node]
-    placed = place(executor_entries(nodes))
-    for bucket in placed:
-        others = [entry.name for entry in bucket.entries if entry is not bucket.largest]
-        parts += bucket.largest.parts(
-            Text("shares its memory with: {others}", others=joined(others, ", ")) if others else ""
-        )
-        alignment += bucket.bytes - bucket.largest.bytes
-    if alignment:
-        parts.append(WorkspacePart(name="alignment", bytes=alignment, kind="alignment"))
-    parts += [
+    unknown = [
         part for node in nodes for part in node.workspace if part.evidence is Evidence.UNKNOWN
     ]
-    areas, buckets = lay_out([(bucket.entries, bucket.bytes) for bucket in placed])
-    return Workspace(
-        total_bytes=sum(bucket.bytes for bucket in buckets),
-        kernel_bytes=kernel_bytes,
-        parts=tuple(parts),
-        nodes=tuple(map(workspace_node, nodes)),
-        areas=areas,
-        buckets=buckets,
-    )
+    placed = place(executor_entries(nodes))
+    return _laid_out(placed, map(workspace_node, nodes), kernel_bytes, unknown)
 
 
 def workspace_node(node: Launch) -> WorkspaceNode:
@@ -201,30 +188,9 @@ def kernel_workspace(
         for index, copy in enumerate(copies)
         for tensor in copy.outputs
     ]
-    kernel_entry = Entry(kernel, _bytes_of(parts), last, last, tuple(parts))
-    alignment = sum(aligned_bytes(entry.bytes) - entry.bytes for entry in copied)
-    areas, buckets = lay_out(
-        [
-            ((kernel_entry,), kernel_entry.bytes),
-            *(((entry,), aligned_bytes(entry.bytes)) for entry in copied),
-        ]
+    entry = Entry(kernel, _bytes_of(parts), last, last, tuple(parts))
+    node = WorkspaceNode(
+        name=kernel, inputs=tuple(entry.name for entry in copied), workspace=tuple(parts)
     )
-    kernel_node = WorkspaceNode(
-        name=kernel, inputs=tuple(entry.name for entry in copied), workspace=kernel_entry.parts()
-    )
-    return Workspace(
-        total_bytes=sum(bucket.bytes for bucket in buckets),
-        kernel_bytes=kernel_entry.bytes,
-        parts=(
-            *kernel_entry.parts(),
-            *(part for entry in copied for part in entry.parts()),
-            *(
-                [WorkspacePart(name="alignment", bytes=alignment, kind="alignment")]
-                if alignment
-                else []
-            ),
-        ),
-        nodes=(*map(workspace_node, copies), kernel_node),
-        areas=areas,
-        buckets=buckets,
-    )
+    placed = [Bucket((entry,), entry, entry.bytes), *(bucket_of([copy]) for copy in copied)]
+    return _laid_out(placed, [*map(workspace_node, copies), node], entry.bytes)

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from npu_sim.cores import Profile
+from npu_sim.cores import Profile, release_names
 from npu_sim.files.device_profile import MeasuredLaunch
 from npu_sim.language import Text, grouped, joined
 from npu_sim.operators import plan
@@ -26,7 +26,6 @@ from npu_sim.questions.measured_calls import (
 )
 from npu_sim.questions.measured_profile import MeasuredProfile, read_profile
 from npu_sim.registry import operator_of_launch
-from npu_sim.releases import release_names
 from npu_sim.status import AclnnError, UsageError
 from npu_sim.timelines.model import (
     BYTES_PER_US,

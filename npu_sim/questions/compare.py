@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from npu_sim.cores import Profile
+from npu_sim.cores import Profile, ReleaseSwitch, release_table
 from npu_sim.framework.arguments import Arguments
 from npu_sim.framework.checking import check
 from npu_sim.framework.inference import arguments_of
@@ -21,7 +21,6 @@ from npu_sim.plans.model import Memory, Plan
 from npu_sim.questions.explain import NearbyPlan, nearby_plans
 from npu_sim.questions.varied_calls import chosen_profiles
 from npu_sim.registry import load_operator
-from npu_sim.releases import ReleaseSwitch, release_table
 from npu_sim.status import NO_PLAN, AclnnError, NotModelledError, Unplanned, without_internal_frames
 from npu_sim.tiling import flattened
 from npu_sim.timelines.model import Estimate

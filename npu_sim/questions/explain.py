@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import Profile, load_profile
-from npu_sim.framework.axes import (
+from npu_sim.framework.arguments import (
     COMMON_AXES,
     DETERMINISTIC_AXIS,
     LIMITS_AXIS,

@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import Any
 
 from npu_sim.cores import Profile
-from npu_sim.framework.axes import Number, Values
+from npu_sim.framework.arguments import Number, Values
 from npu_sim.framework.checking import row_planner, rules_on
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import FixedCall, fixed_call, overflow_of
@@ -137,7 +137,7 @@ class Bound:
     """Refusal just below the smallest legal value; None where the search ended."""
     above: Unplanned | None = None
     """Refusal just above the largest legal value; None where the search ended, at
-    ``npu_sim.framework.axes.SEARCH_END``. Without legal values, the refusal of the given call."""
+    ``npu_sim.framework.arguments.SEARCH_END``. Without legal values, the refusal of the call."""
 
     @property
     def smallest(self) -> int | None:

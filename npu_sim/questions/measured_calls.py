@@ -16,8 +16,7 @@ from typing import Any
 
 from npu_sim.cores import Profile, all_socs, load_profile, shipped_products
 from npu_sim.files.device_profile import MeasuredLaunch
-from npu_sim.framework.arguments import Attribute
-from npu_sim.framework.axes import Switch, Word
+from npu_sim.framework.arguments import Attribute, Switch, Word
 from npu_sim.framework.checking import checked_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of

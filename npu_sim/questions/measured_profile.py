@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from npu_sim.cores import Profile
+from npu_sim.cores import Profile, default_release, release_names, require_release
 from npu_sim.files.device_profile import MeasuredLaunch, read_device_profile
 from npu_sim.framework.planning import fixed_call
 from npu_sim.language import Text, grouped
@@ -26,7 +26,6 @@ from npu_sim.questions.measured_calls import (
     unknown_argument,
 )
 from npu_sim.registry import load_operator, operator_of_launch
-from npu_sim.releases import default_release, release_names, require_release
 from npu_sim.status import AclnnError, UsageError, without_internal_frames
 
 

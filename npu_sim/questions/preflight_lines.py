@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_sim.cores import Profile, load_profile
+from npu_sim.cores import Profile, chosen_releases, default_release, load_profile
 from npu_sim.files.reading import LINE_BYTES
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.questions.varied_calls import chosen_profiles, items_of, require_devices
 from npu_sim.registry import OPERATORS, all_operators, find_kernel, find_operator, load_operator
-from npu_sim.releases import chosen_releases, default_release
 from npu_sim.status import closest
 
 Names = str | Sequence[str] | None

@@ -11,20 +11,19 @@ from npu_sim.cores import (
     DEFAULT_PRODUCT,
     Profile,
     all_socs,
+    chosen_releases,
     load_profile,
     names_a_file,
     shipped_products,
     with_socs,
 )
 from npu_sim.framework import patterns
-from npu_sim.framework.arguments import Attribute
-from npu_sim.framework.axes import Number, plain_text
+from npu_sim.framework.arguments import Attribute, Number, plain_text
 from npu_sim.framework.inference import arguments_of, inferred
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import FixedCall, fixed_call
 from npu_sim.language import Text, grouped
 from npu_sim.registry import load_operator
-from npu_sim.releases import chosen_releases
 from npu_sim.status import UsageError
 
 

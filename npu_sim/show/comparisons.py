@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 from rich.console import Group, RenderableType
 
-from npu_sim.cores import Profile
+from npu_sim.cores import Profile, default_release
 from npu_sim.language import (
     Text,
     Verbatim,
@@ -25,7 +25,6 @@ from npu_sim.questions.explain import NearbyPlan
 from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
 from npu_sim.questions.varied_calls import operators_of
 from npu_sim.registry import load_operator
-from npu_sim.releases import default_release
 from npu_sim.show.curves import Axis, curve, curve_chart
 from npu_sim.show.layout import (
     Cell,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.axes import Number
+from npu_sim.framework.arguments import Number
 from npu_sim.framework.planning import fixed_call
 from npu_sim.framework.target import LIMITS
 from npu_sim.language import Text, calls_text, joined, say
@@ -24,8 +24,7 @@ from npu_sim.sweeps.maps import (
     open_numbers,
     spread_positions,
 )
-from npu_sim.sweeps.records import SweepSummary
-from npu_sim.sweeps.space import AxisValues, Space
+from npu_sim.sweeps.space import AxisValues, Space, SweepSummary
 
 MOST_ASKED = 1 << 18
 """Maximum number of planned values of the axis; longer axes are sampled."""
@@ -72,14 +71,22 @@ def sweep_curves(space: Space) -> dict[str, Any]:
         for name, value in areas[0].fixed.items()
         if name not in ("limits", "deterministic")
     }
-    call = fixed_call(space.operator, {**chosen, cut.name: cut.at(0)})
+    call = fixed_call(space.operator, {**chosen, cut.name: cut.codes[0]})
     assert isinstance(cut.axis, Number)
     bounds: dict[str, int | None] = {
         limits: find_bound(call, cut.axis, space.profiles[0], limits).largest for limits in LIMITS
     }
-    ends = {"first": cut.at(0), "last": cut.last, "values": cut.count, "asked": len(positions)}
+    ends = {
+        "first": cut.codes[0],
+        "last": cut.codes[-1],
+        "values": len(cut.codes),
+        "asked": len(positions),
+    }
     planned = spread_positions(
-        cut, cut.count if cut.count * len(areas) <= MOST_PLANNED else PLANNED_OF_MORE // len(areas)
+        cut,
+        len(cut.codes)
+        if len(cut.codes) * len(areas) <= MOST_PLANNED
+        else PLANNED_OF_MORE // len(areas),
     )
     return {
         "axis": cut.name,
@@ -97,7 +104,7 @@ def sweep_curves(space: Space) -> dict[str, Any]:
 def _series(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]:
     records = area.records(positions)
     runs = records["status"] == 0
-    x = np.array([cut.at(position) for position in positions])
+    x = np.array([cut.codes[position] for position in positions])
     drawn = drawn_columns(records) if runs.any() else {}
     return {
         "product": area.profile.name,
@@ -137,9 +144,9 @@ def _memory(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]
         planned = area.planned(position)
         memory = planned.fullest_memory if isinstance(planned, Plan) else None
         if memory is not None:
-            used[cut.at(position)], capacity = memory.used_bytes, memory.capacity_bytes
+            used[cut.codes[position]], capacity = memory.used_bytes, memory.capacity_bytes
     steps = {"x": list(used), "y": list(used.values()), "binned": False}
-    if used and len(positions) == cut.count:
+    if used and len(positions) == len(cut.codes):
         steps = staircase(np.array(steps["x"]), np.array(steps["y"]))
     return {
         "x": steps["x"],
@@ -160,8 +167,8 @@ def _refused(
             first, last = positions[start], positions[stop - 1]
             error = area.planned(first)
             yield {
-                "first": cut.at(first),
-                "last": cut.at(last),
+                "first": cut.codes[first],
+                "last": cut.codes[last],
                 "end": edge(cut, last + 1),
                 "reason": error.message if not isinstance(error, Plan) else "",
             }

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
+from npu_sim.cores import default_release, release_suffix
 from npu_sim.framework.describing import PLURALS
 from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.language import (
@@ -41,7 +42,6 @@ from npu_sim.plans.model import (
     WorkspacePart,
 )
 from npu_sim.registry import load_operator
-from npu_sim.releases import default_release, release_suffix
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 
 Line = tuple[str, str, str]

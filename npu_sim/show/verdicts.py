@@ -9,7 +9,7 @@ from markupsafe import Markup
 from rich.console import RenderableType
 
 from npu_sim.cores import load_profile
-from npu_sim.dumps.causes import RUNS, CallInDump
+from npu_sim.dumps.differences import RUNS, CallInDump
 from npu_sim.dumps.reading import DumpReading, EntryNote
 from npu_sim.failures.diagnosis import Diagnosis
 from npu_sim.framework.describing import counted
@@ -36,7 +36,7 @@ from npu_sim.verdicts.answers import (
     ResultDifference,
     Verification,
 )
-from npu_sim.verdicts.patterns import some_of
+from npu_sim.verdicts.explanations import some_of
 
 SENTENCES = {
     "equal": "{output}: equal. The bits are those of a fixed order.",

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.cores import load_profile, shipped_products
+from npu_sim.cores import load_profile, release_names, shipped_products
 from npu_sim.framework.operator import CHANGES
 from npu_sim.language import Text
 from npu_sim.operators.shared.study import Changes, Restore, StudyCall, study_call
 from npu_sim.plans.answers import Printed
-from npu_sim.releases import release_names
 from npu_sim.status import NO_PLAN, without_internal_frames
 
 Bits = dict[str, np.ndarray]

@@ -23,7 +23,7 @@ from npu_sim.framework.operator import Operator
 from npu_sim.kernels.engine.codegen import DeviceCompiler, KernelCache, outside_digest
 from npu_sim.kernels.engine.compile import PLAIN
 from npu_sim.sweeps import space
-from npu_sim.sweeps.records import RecordColumn
+from npu_sim.sweeps.space import RecordColumn
 
 LIBRARIES = ("numpy", "math")
 """Modules whose functions Numba supports itself."""

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import Profile
-from npu_sim.framework.axes import Number
+from npu_sim.framework.arguments import Number
 from npu_sim.framework.checking import checked_call
 from npu_sim.framework.inference import plan_arguments
 from npu_sim.framework.planning import fixed_call, plan_of
@@ -29,9 +29,8 @@ from npu_sim.operators.timelines import timeline
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound, last_equal
 from npu_sim.status import AclnnError, NpuSimError
-from npu_sim.sweeps.engine import LocalEngine
-from npu_sim.sweeps.records import RecordColumn, record_columns, workspace_column
-from npu_sim.sweeps.space import AxisValues, Space
+from npu_sim.sweeps.runner import LocalEngine
+from npu_sim.sweeps.space import AxisValues, RecordColumn, Space, record_columns, workspace_column
 
 LOGARITHMIC_SPAN = 64
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
@@ -83,7 +82,7 @@ class Area:
     def fixed(self) -> dict[str, Any]:
         """Values of the other axes."""
         return {
-            axis.name: axis.axis.value(axis.at(0))
+            axis.name: axis.axis.value(axis.codes[0])
             for axis in self.space.axes
             if axis not in self.axes
         }
@@ -92,11 +91,11 @@ class Area:
         """Return the records at positions of every axis, an array with one dimension per axis."""
         names = [axis.name for axis in self.axes]
         chosen = dict(zip(names, positions, strict=True))
-        axes = []
-        for axis in self.space.axes:
-            codes = [axis.at(position) for position in chosen.get(axis.name, (0,))]
-            axes.append(AxisValues(axis.axis, table=tuple(codes), count=len(codes)))
-        part = replace(self.space, profiles=(self.profile,), axes=tuple(axes), sample=None)
+        axes = tuple(
+            AxisValues(axis.axis, tuple(map(axis.codes.__getitem__, chosen.get(axis.name, (0,)))))
+            for axis in self.space.axes
+        )
+        part = replace(self.space, profiles=(self.profile,), axes=axes, sample=None)
         engine = LocalEngine(part, self.columns)
         out = np.empty(part.rows, engine.dtype)
         engine.fill(out, 0)
@@ -108,7 +107,7 @@ class Area:
         """Return the plan at one position of every axis, or the error that refuses the call."""
         operator = self.space.operator
         values = {
-            axis.name: axis.at(position)
+            axis.name: axis.codes[position]
             for axis, position in zip(self.axes, positions, strict=True)
         }
         call = plan_arguments(operator, {**self.fixed, **values})
@@ -122,37 +121,37 @@ class Area:
 
 def open_numbers(space: Space) -> list[AxisValues]:
     """Return the number axes that vary, those with the most values first."""
-    numbers = [axis for axis in space.axes if isinstance(axis.axis, Number) and axis.count > 1]
-    return sorted(numbers, key=lambda axis: -axis.count)
+    numbers = [axis for axis in space.axes if isinstance(axis.axis, Number) and len(axis.codes) > 1]
+    return sorted(numbers, key=lambda axis: -len(axis.codes))
 
 
 def is_logarithmic(axis: AxisValues) -> bool:
     """Return whether an axis is shown on a logarithmic scale."""
-    codes = axis.table or (axis.at(0), axis.last)
-    return min(codes) > 0 and max(codes) / min(codes) >= LOGARITHMIC_SPAN
+    low, high = axis.extremes
+    return low > 0 and high / low >= LOGARITHMIC_SPAN
 
 
 def ascending(axis: AxisValues) -> AxisValues:
     """Return an axis with its listed values in ascending order."""
-    return replace(axis, table=tuple(sorted(axis.table))) if axis.table else axis
+    return replace(axis, codes=tuple(sorted(axis.codes))) if isinstance(axis.codes, tuple) else axis
 
 
 def spread_positions(axis: AxisValues, most: int) -> list[int]:
     """Return all positions of an axis, or ``most`` of them spread evenly on its scale."""
-    last = axis.count - 1
+    last = len(axis.codes) - 1
     if last < most:
         return list(range(last + 1))
     fractions = [step / (most - 1) for step in range(most)]
-    if not axis.table and is_logarithmic(axis):
+    if isinstance(axis.codes, range) and is_logarithmic(axis):
         return sorted({min(round((last + 1) ** part) - 1, last) for part in fractions})
     return sorted({round(part * last) for part in fractions})
 
 
 def edge(axis: AxisValues, position: int) -> int:
     """Return where the cell of a position begins on an axis; position ``count`` is the end."""
-    if position < axis.count:
-        return axis.at(position)
-    last, before = axis.last, axis.at(max(axis.count - 2, 0))
+    if position < len(axis.codes):
+        return axis.codes[position]
+    last, before = axis.codes[-1], axis.codes[max(len(axis.codes) - 2, 0)]
     return last + max(last - before, 1)
 
 
@@ -203,7 +202,7 @@ class Columns:
     def _add_between(self) -> None:
         """Add intermediate columns within ``MOST_CALLS``, because borders may be oblique."""
         x, y = self.area.axes
-        wanted = spread_positions(x, max(NAMED_COLUMNS, MOST_CALLS // y.count))
+        wanted = spread_positions(x, max(NAMED_COLUMNS, MOST_CALLS // len(y.codes)))
         most = len(self.named) + MOST_SEARCHED
         for left, right in pairwise(sorted(self.named)):
             between = [position for position in wanted if left < position < right]
@@ -247,7 +246,7 @@ class Columns:
     def _runs(self, positions: Sequence[int]) -> list[list[Run]]:
         """Return the runs along columns, without names of paths."""
         y = self.area.axes[1]
-        rows = spread_positions(y, PLANNED_VALUES if y.count <= PLANNED_VALUES else PROBES)
+        rows = spread_positions(y, PLANNED_VALUES if len(y.codes) <= PLANNED_VALUES else PROBES)
         return [
             _joined(self._bisected(position, known))
             for position, known in zip(positions, self._ends(positions, rows), strict=True)
@@ -303,9 +302,9 @@ def sweep_map(space: Space) -> dict[str, Any]:
     positions = search.search()
     states: dict[PathKey, int] = {}
     columns: list[dict[str, Any]] = []
-    for position, following in zip(positions, [*positions[1:], x.count], strict=True):
+    for position, following in zip(positions, [*positions[1:], len(x.codes)], strict=True):
         runs = [
-            [edge(y, first), edge(y, last + 1), y.at(last), states.setdefault(path, len(states))]
+            [edge(y, first), edge(y, last + 1), y.codes[last], states.setdefault(path, len(states))]
             for first, last, path in search.column(position)
         ]
         start, end = edge(x, position), edge(x, following)
@@ -335,12 +334,11 @@ def sweep_map(space: Space) -> dict[str, Any]:
 
 
 def _axis(axis: AxisValues) -> dict[str, Any]:
-    first, last = axis.at(0), axis.last
     return {
         "name": axis.name,
-        "first": first,
-        "last": last,
-        "end": edge(axis, axis.count),
+        "first": axis.codes[0],
+        "last": axis.codes[-1],
+        "end": edge(axis, len(axis.codes)),
         "logarithmic": is_logarithmic(axis),
     }
 
@@ -365,7 +363,7 @@ def drawn_columns(records: np.ndarray) -> dict[str, str]:
 def _field(area: Area, places: list[list[int]], values: np.ndarray) -> dict[str, Any]:
     """Return a grid: numbers by column and row, None where refused, and the edges of its cells."""
     edges = [
-        [edge(axis, position) for position in [*chosen, axis.count]]
+        [edge(axis, position) for position in [*chosen, len(axis.codes)]]
         for axis, chosen in zip(area.axes, places, strict=True)
     ]
     return {
@@ -402,7 +400,7 @@ def _limits(area: Area, axis: AxisValues) -> list[dict[str, Any]]:
     assert isinstance(axis.axis, Number)
     operator = area.space.operator
     first = {
-        axis_values.name: axis_values.axis.value(axis_values.at(0))
+        axis_values.name: axis_values.axis.value(axis_values.codes[0])
         for axis_values in area.space.axes
     }
     sizes = {axis.name: first[axis.name] for axis in operator.axes}

@@ -24,10 +24,9 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from npu_sim.cores import Profile, load_profile
+from npu_sim.cores import Profile, default_release, is_older, load_profile, require_release
 from npu_sim.language import Text
 from npu_sim.registry import OPERATORS, OperatorEntry, find_kernel
-from npu_sim.releases import default_release, is_older, require_release
 from npu_sim.status import NotModelledError, UsageError, closest, plain_name, shown
 from npu_sim.tiling.common import RawPlanner, Structure, align
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 COPIES = frozenset({"_to_copy", "clone", "lift_fresh"})
 """Kernels whose result has the contents of their argument, apart from rounding."""
@@ -20,8 +20,6 @@ POWERS: Mapping[float | None, str] = {2: "square", 0.5: "sqrt", -0.5: "rsqrt"}
 """Powers that have a name, by exponent."""
 ONE_OPERAND = frozenset({"copy", "reciprocal", "scale"})
 """Operations whose second argument, if they have one, is a number."""
-FIRST_CLEANING = 1024
-"""Number of storages with facts from which on those of freed storages are removed."""
 
 
 @dataclass(eq=False)
@@ -45,9 +43,8 @@ class Step:
 
 @dataclass(eq=False)
 class _Storage:
-    """Facts about a storage; the weak reference keeps its address from being used again."""
+    """Facts about a storage."""
 
-    reference: Any
     number: int
     parameter: torch.Tensor | None = None
     facts: dict[str, Any] = field(default_factory=dict)
@@ -57,26 +54,16 @@ class Flow:
     """Facts about the contents of tensors, by the file that derived them."""
 
     def __init__(self) -> None:
-        self._storages: dict[int, _Storage] = {}
+        # PyTorch has one object for a storage, as long as that lives.
+        self._storages: WeakKeyDictionary[torch.UntypedStorage, _Storage] = WeakKeyDictionary()
         self._numbers = count()
-        self._cleaning = FIRST_CLEANING
 
     def _storage(self, tensor: torch.Tensor) -> _Storage:
         storage = tensor.untyped_storage()
-        known = self._storages.get(storage._cdata)
+        known = self._storages.get(storage)
         if known is None:
-            if len(self._storages) >= self._cleaning:
-                self._clean()
-            known = _Storage(StorageWeakRef(storage), next(self._numbers))
-            self._storages[storage._cdata] = known
+            known = self._storages[storage] = _Storage(next(self._numbers))
         return known
-
-    def _clean(self) -> None:
-        """Remove the facts about freed storages."""
-        self._storages = {
-            key: known for key, known in self._storages.items() if not known.reference.expired()
-        }
-        self._cleaning = max(FIRST_CLEANING, 2 * len(self._storages))
 
     def identity(self, tensor: torch.Tensor) -> tuple[int, int, int]:
         """Return a key of a tensor's contents, equal for views that only change its shape."""
@@ -84,7 +71,7 @@ class Flow:
 
     def fact(self, topic: str, tensor: torch.Tensor) -> Any:
         """Return the fact of a file about a tensor; None if there is none."""
-        known = self._storages.get(tensor.untyped_storage()._cdata)
+        known = self._storages.get(tensor.untyped_storage())
         return known.facts.get(topic) if known is not None else None
 
     def note(self, topic: str, tensor: torch.Tensor, fact: Any) -> None:
@@ -93,7 +80,7 @@ class Flow:
 
     def write(self, tensor: torch.Tensor, facts: Mapping[str, Any]) -> None:
         """Replace the facts about a tensor that a kernel wrote."""
-        known = self._storages.get(tensor.untyped_storage()._cdata)
+        known = self._storages.get(tensor.untyped_storage())
         if known is None and not facts:
             return
         known = self._storage(tensor)
@@ -103,7 +90,7 @@ class Flow:
         """Return the parameter or buffer that a tensor is, or a view of; None if it is neither."""
         if isinstance(tensor, torch.nn.Parameter):
             return tensor
-        known = self._storages.get(tensor.untyped_storage()._cdata)
+        known = self._storages.get(tensor.untyped_storage())
         return known.parameter if known is not None else None
 
     def add_parameter(self, parameter: torch.Tensor) -> None:

@@ -26,8 +26,7 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target, chosen_target, current_device, device
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array, bfloat16
-from npu_sim.numbers.formats import TensorSpec
-from npu_sim.numbers.storage import Array
+from npu_sim.numbers.formats import Array, TensorSpec
 from npu_sim.operators import run, signature_of
 from npu_sim.registry import OPERATOR_NAMES, OPERATORS, load_operator
 
@@ -150,6 +149,24 @@ class Gradient(NamedTuple):
         """Return the gradients of the inputs."""
         with device_of(ctx):
             return self.backward(ctx, *gradients)
+
+
+def saving(*places: int, results: tuple[int, ...] = ()) -> Callable[..., None]:
+    """Return the ``keep`` of a gradient that reads some tensors, and the arguments behind them.
+
+    - ``places``: positions of input tensors, which ``ctx.saved_tensors`` has first.
+    - ``results``: positions of outputs, which follow them; they have no gradients.
+
+    ``ctx.call`` has the arguments that are neither tensors nor None.
+    """
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        saved = [output[place] for place in results]
+        ctx.save_for_backward(*(inputs[place] for place in places), *saved)
+        ctx.mark_non_differentiable(*saved)
+        ctx.call = [value for value in inputs if not isinstance(value, torch.Tensor | None)]
+
+    return keep
 
 
 @cache

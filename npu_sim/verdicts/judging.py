@@ -24,8 +24,7 @@ from npu_sim.kernels.arrival_orders import (
 from npu_sim.kernels.arrival_search import ELEMENTS_TOGETHER, Effort, Finish
 from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.language import Text
-from npu_sim.numbers.formats import FORMATS, canonical_dtype
-from npu_sim.numbers.storage import storage_view
+from npu_sim.numbers.formats import FORMATS, canonical_dtype, storage_view
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import LastWrites, OpenRule, Parts, Step
 from npu_sim.plans.answers import Progress

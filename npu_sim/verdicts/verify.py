@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.cores import Profile, all_socs, load_profile, shipped_products
+from npu_sim.cores import Profile, all_socs, load_profile, release_names, shipped_products
 from npu_sim.framework.arguments import tensor_of
 from npu_sim.framework.checks import require_integer
 from npu_sim.framework.inference import require_given
@@ -18,7 +18,6 @@ from npu_sim.language import Text, grouped
 from npu_sim.operators.shared.study import StudyCall, study_call
 from npu_sim.plans.answers import Progress
 from npu_sim.registry import load_operator
-from npu_sim.releases import release_names
 from npu_sim.status import NO_PLAN, Unplanned, UsageError, without_internal_frames
 from npu_sim.verdicts.answers import (
     UNDECIDED,
@@ -27,9 +26,8 @@ from npu_sim.verdicts.answers import (
     ResultDifference,
     Verification,
 )
-from npu_sim.verdicts.explanations import computation_key, explained
+from npu_sim.verdicts.explanations import computation_key, explained, patterns
 from npu_sim.verdicts.judging import Budget, judge, silent
-from npu_sim.verdicts.patterns import patterns
 
 BUDGET = 1 << 20
 """Default number of partial sums for an element."""

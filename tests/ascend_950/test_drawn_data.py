@@ -4,7 +4,7 @@ import pytest
 
 import npu_sim
 from npu_sim.cores import load_profile
-from npu_sim.framework.axes import Number, Word
+from npu_sim.framework.arguments import Number, Word
 from npu_sim.framework.inference import call_with
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import OPERATOR_NAMES, load_operator

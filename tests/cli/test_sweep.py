@@ -79,10 +79,10 @@ def test_the_help_lists_what_can_vary_and_an_example_that_works(
 
 
 def test_an_interrupted_sweep_keeps_complete_chunks_and_can_be_resumed(cli, tmp_path, monkeypatch):
-    from npu_sim.sweeps import store
+    from npu_sim.sweeps import writers
 
     target = tmp_path / "plans.csv"
-    append = store.Store.append
+    append = writers.Store.append
 
     def interrupted(self, chunk, chunks_done, summary):
         if chunks_done == 3:
@@ -92,13 +92,13 @@ def test_an_interrupted_sweep_keeps_complete_chunks_and_can_be_resumed(cli, tmp_
     monkeypatch.setattr(
         "npu_sim.sweeps.runner.run_sweep.__kwdefaults__", {**_defaults(), "chunk_rows": 1000}
     )
-    monkeypatch.setattr(store.Store, "append", interrupted)
+    monkeypatch.setattr(writers.Store, "append", interrupted)
     monkeypatch.setattr("npu_sim.cli.commands.sweep.INTERRUPTION", Interruption())
     outcome = cli("sweep", OPERATOR, *GRID, *COLUMNS, "--out", target)
     assert outcome.code == 130
     assert "2000 of 13650 rows" in outcome.err
     assert "--resume" in outcome.err
-    monkeypatch.setattr(store.Store, "append", append)
+    monkeypatch.setattr(writers.Store, "append", append)
     assert cli("sweep", OPERATOR, *GRID, *COLUMNS, "--out", target).code == 64
     assert cli("sweep", OPERATOR, *GRID, *COLUMNS, "--out", target, "--resume").code == 0
     assert len(target.read_text(encoding="utf-8").splitlines()) == 13651

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import npu_sim
-from npu_sim.cores import load_profile
-from npu_sim.releases import config_directory, release_names
+from npu_sim.cores import config_directory, load_profile, release_names
 from npu_sim.studies.caveats import CAVEATS, find_caveat
 from tests.measured import GRAD, OTHER, write_csv
 

@@ -10,7 +10,7 @@ from npu_sim.cores import load_profile
 from npu_sim.device_kit import choice, run_on_device
 from npu_sim.device_kit.choice import chosen_calls, described, reachable
 from npu_sim.device_kit.run_on_device import CALLS
-from npu_sim.framework.axes import Number
+from npu_sim.framework.arguments import Number
 from npu_sim.registry import load_operator
 from npu_sim.sweeps.runner import sweep
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from npu_sim import UsageError
-from npu_sim.dumps.tensor_files import read_dumped_tensor
+from npu_sim.dumps.folder import read_dumped_tensor
 from npu_sim.numbers.formats import numpy_dtype
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import npu_sim
 from npu_sim.framework import checking
-from npu_sim.framework.axes import Number, Word
+from npu_sim.framework.arguments import Number, Word
 from npu_sim.framework.checking import check, check_uncached, checked_call
 from npu_sim.framework.inference import arguments_of, call_with
 from npu_sim.framework.target import Target

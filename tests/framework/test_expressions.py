@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_sim.framework.axes import ExpressionError, evaluate, in_row, names, parse
+from npu_sim.framework.arguments import ExpressionError, evaluate, in_row, names, parse
 
 NAMES = ("row", "col", "tokens", "num_topk")
 RULES = ("num_topk_at_most", "rows_below")

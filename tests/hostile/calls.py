@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 import npu_sim
-from npu_sim.framework.axes import Number
+from npu_sim.framework.arguments import Number
 from npu_sim.framework.inference import arguments_of, call_with
 from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import OPERATORS, load_operator

@@ -8,7 +8,7 @@ import pytest
 from npu_sim.kernels import arrival_search
 from npu_sim.kernels.arrival_orders import Contributions
 from npu_sim.kernels.arrival_search import EXCLUDED_BY_INTERVAL, NOT_FOUND, REACHED, Effort, Finish
-from npu_sim.numbers.storage import STORAGE
+from npu_sim.numbers.formats import STORAGE
 
 FP32 = Finish(np.empty(0, np.float32), 0.0)
 

@@ -19,8 +19,8 @@ from npu_sim.kernels.conv_tbc_backward.weight import (
     visits_by_core,
 )
 from npu_sim.kernels.elementwise import round_to_hf32
-from npu_sim.kernels.vectors.lane_type import fused_multiply_add
-from npu_sim.numbers.storage import storage_view
+from npu_sim.kernels.vectors.lanes import fused_multiply_add
+from npu_sim.numbers.formats import storage_view
 from tests.processes import ALL_THREADS, words_printed_by
 from tests.reference import conv_tbc_backward as reference
 

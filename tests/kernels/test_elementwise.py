@@ -20,8 +20,7 @@ from numba import config, njit, prange
 from npu_sim.kernels import elementwise
 from npu_sim.kernels.engine.compile import PLAIN, Kernel
 from npu_sim.numbers import scalars
-from npu_sim.numbers.formats import FORMATS, numpy_dtype
-from npu_sim.numbers.storage import from_storage, kernel_input, storage_view
+from npu_sim.numbers.formats import FORMATS, from_storage, kernel_input, numpy_dtype, storage_view
 from tests.rounding_reference import EVERY_16_BITS, fp32_sample, round_to, to_fp64
 
 COMPILED = not config.DISABLE_JIT
@@ -98,12 +97,11 @@ def test_narrowing_equals_fp64_arithmetic(name, sample):
     )
 
 
-@pytest.mark.parametrize("towards_zero", [False, True])
-def test_hf32_equals_fp64_arithmetic(towards_zero, sample):
-    rounded = elementwise.round_to_hf32(sample, towards_zero)
-    assert_same(rounded, round_to(sample, "hf32", towards_zero))
+def test_hf32_equals_fp64_arithmetic(sample):
+    rounded = elementwise.round_to_hf32(sample)
+    assert_same(rounded, round_to(sample, "hf32"))
     assert not (rounded.view(np.uint32) & 0xFFF).any()
-    assert_same(elementwise.round_to_hf32(rounded, towards_zero), rounded)
+    assert_same(elementwise.round_to_hf32(rounded), rounded)
 
 
 @pytest.mark.parametrize("name", SIXTEEN)
@@ -188,9 +186,6 @@ def test_out_may_have_gaps(name, sample):
     stored = np.empty(values.shape, storage_view(out).dtype)
     assert elementwise.narrow_array(values, name, out=stored) is stored
     assert_same(from_storage(stored, name), elementwise.narrow_array(values, name))
-    wide = np.empty((12, 5), np.float32).T
-    assert elementwise.widen_array(out, out=wide) is wide
-    assert_same(wide.copy(), elementwise.widen_array(out))
 
 
 @pytest.mark.parametrize(
@@ -207,17 +202,10 @@ def test_wrong_out_is_refused(out):
 def test_out_that_cannot_be_written_is_refused(out):
     for write in (
         elementwise.saturate,
-        lambda out: elementwise.round_to_hf32(np.ones(2, np.float32), out=out),
+        lambda out: elementwise.narrow_array(np.ones(2, np.float32), out.dtype, out=out),
     ):
         with pytest.raises(ValueError, match="out is"):
             write(out)
-
-
-def test_hf32_in_place(sample):
-    values = sample[:1000].copy()
-    expected = elementwise.round_to_hf32(values)
-    assert elementwise.round_to_hf32(values, out=values) is values
-    assert_same(values, expected)
 
 
 @pytest.mark.skipif(config.NUMBA_NUM_THREADS < 2, reason="one thread only")
@@ -265,19 +253,17 @@ def test_storage_of_other_dtypes_is_refused():
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int64])
-def test_kernel_input_hides_read_only(dtype):
+def test_kernel_input_shares_memory_where_it_can(dtype):
     array = np.arange(12).reshape(3, 4).astype(dtype)
     array.flags.writeable = False
     given = kernel_input(array)
-    assert numba.typeof(given).mutable
     assert np.shares_memory(given, array)
     np.testing.assert_array_equal(given.view(dtype), array)
-    assert not array.flags.writeable
     gaps = kernel_input(array[:, ::2])
     assert gaps.flags.c_contiguous
     assert not np.shares_memory(gaps, array)
     unaligned = np.frombuffer(b"\0" + array.tobytes(), dtype, offset=1)
-    assert numba.typeof(kernel_input(unaligned)) == numba.typeof(given.reshape(-1))
+    assert kernel_input(unaligned).flags.aligned
 
 
 # --- saturation mode ---
@@ -354,32 +340,26 @@ def in_a_kernel(values, bits, out, small):
         small[0, index] = scalars.fp32_to_fp16(values[index])
         small[1, index] = np.int16(scalars.fp32_to_bf16(values[index]))
         out[0, index] = scalars.fp32_to_hf32(values[index])
-        out[1, index] = scalars.fp32_to_hf32_towards_zero(values[index])
-        out[2, index] = scalars.fp16_to_fp32(bits[index])
-        out[3, index] = scalars.bf16_to_fp32(bits[index])
+        out[1, index] = scalars.fp16_to_fp32(bits[index])
+        out[2, index] = scalars.bf16_to_fp32(bits[index])
 
 
 def test_scalar_functions_give_the_same_bits_from_python(sample):
     bits = EVERY_16_BITS[::61] if COMPILED else EVERY_16_BITS[::997]
     values = np.ascontiguousarray(sample[:: sample.size // bits.size][: bits.size])
-    out, small = np.empty((4, bits.size), np.float32), np.empty((2, bits.size), np.int16)
+    out, small = np.empty((3, bits.size), np.float32), np.empty((2, bits.size), np.int16)
     in_a_kernel(values, bits, out, small)
     for index, (value, pattern) in enumerate(zip(values, bits, strict=True)):
         assert small[0, index] == scalars.fp32_to_fp16(value)
         assert small[1, index].view(np.uint16) == scalars.fp32_to_bf16(value)
-        expected = [scalars.fp32_to_hf32(value), scalars.fp32_to_hf32_towards_zero(value)]
-        expected += [scalars.fp16_to_fp32(pattern), scalars.bf16_to_fp32(pattern)]
+        expected = [scalars.fp32_to_hf32(value), scalars.fp16_to_fp32(pattern)]
+        expected.append(scalars.bf16_to_fp32(pattern))
         assert [one.view(np.uint32) for one in expected] == out[:, index].view(np.uint32).tolist()
 
 
 @pytest.mark.parametrize("value", [1.5, np.float64(1.5), 1])
 def test_scalar_functions_refuse_what_would_round_twice(value):
-    for function in (
-        scalars.fp32_to_fp16,
-        scalars.fp32_to_bf16,
-        scalars.fp32_to_hf32,
-        scalars.fp32_to_hf32_towards_zero,
-    ):
+    for function in (scalars.fp32_to_fp16, scalars.fp32_to_bf16, scalars.fp32_to_hf32):
         with pytest.raises(TypeError, match="round twice"):
             function(value)
     for storage in (np.int16, np.uint16, np.float32):
@@ -436,7 +416,7 @@ OTHER_WAY = """
 import sys
 import numpy as np
 from npu_sim.kernels import elementwise
-from npu_sim.numbers.storage import from_storage
+from npu_sim.numbers.formats import from_storage
 given = np.load(sys.argv[1])
 results = {"fp16": elementwise.widen_array(given["bits"].view(np.float16)).view(np.uint32)}
 results["bf16"] = elementwise.widen_array(from_storage(given["bits"], "bf16")).view(np.uint32)

@@ -20,7 +20,7 @@ from npu_sim.kernels.embedding_dense_backward.grouping import (
     first_out_of_range,
     group_rows,
 )
-from npu_sim.numbers.storage import kernel_input, storage_view
+from npu_sim.numbers.formats import kernel_input, storage_view
 from tests.processes import ALL_THREADS, words_printed_by
 from tests.reference import embedding_dense_backward as reference
 
@@ -333,7 +333,7 @@ THREADS_SCRIPT = (
 import hashlib, numba, numpy as np
 from tests.kernels.test_embedding_dense_backward import ATOMIC, DTYPES, PATHS
 from tests.kernels.test_embedding_dense_backward import compute, make_case, make_data
-from npu_sim.numbers.storage import storage_view
+from npu_sim.numbers.formats import storage_view
 for threads in (1, 2, 4):
     numba.set_num_threads(threads)
     digest = hashlib.sha256()

@@ -4,7 +4,7 @@ from numba import config, njit
 
 from npu_sim.kernels import elementwise
 from npu_sim.kernels.vectors import lane_blocks as blocks
-from npu_sim.numbers.storage import from_storage, storage_view
+from npu_sim.numbers.formats import from_storage, storage_view
 
 FORMATS = {np.float32: "float32", np.int16: "float16", np.uint16: "bfloat16"}
 

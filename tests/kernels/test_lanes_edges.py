@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lanes import LINE_BYTES
 from npu_sim.kernels.vectors.lanes_edges import load_some, store_some
 from tests.kernels.test_lane_blocks import FORMATS
 

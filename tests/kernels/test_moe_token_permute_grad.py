@@ -9,7 +9,7 @@ import pytest
 import npu_sim
 from npu_sim.kernels import token_sums as kernels
 from npu_sim.kernels.vectors.lanes import STREAM_BYTES
-from npu_sim.numbers.storage import storage_view
+from npu_sim.numbers.formats import storage_view
 from tests.golden import DATA
 from tests.processes import ALL_THREADS, words_printed_by
 from tests.reference.moe_token_permute_grad import input_grad

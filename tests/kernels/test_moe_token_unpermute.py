@@ -8,7 +8,7 @@ import pytest
 import npu_sim
 from npu_sim.kernels.moe_token_permute import gather_rows
 from npu_sim.kernels.vectors.lanes import STREAM_BYTES
-from npu_sim.numbers.storage import storage_view
+from npu_sim.numbers.formats import storage_view
 from tests.golden import DATA
 from tests.reference.moe_token_unpermute import unpermute
 

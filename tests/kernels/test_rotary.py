@@ -8,7 +8,7 @@ import pytest
 
 import npu_sim
 from npu_sim.kernels import rotary as kernels
-from npu_sim.numbers.storage import storage_view
+from npu_sim.numbers.formats import storage_view
 from tests.golden import DATA
 from tests.reference import rotary as reference
 

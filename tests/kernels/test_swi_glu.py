@@ -7,7 +7,7 @@ import pytest
 import npu_sim
 from npu_sim.kernels import swi_glu as kernels
 from npu_sim.kernels.vectors.lane_blocks import exp_plus_one
-from npu_sim.numbers.storage import storage_view
+from npu_sim.numbers.formats import storage_view
 from tests.golden import DATA
 from tests.reference import swi_glu as reference
 

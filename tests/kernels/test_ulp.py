@@ -5,8 +5,7 @@ import pytest
 from numba import config
 
 from npu_sim.kernels import elementwise
-from npu_sim.numbers.formats import FORMATS, numpy_dtype
-from npu_sim.numbers.storage import storage_view
+from npu_sim.numbers.formats import FORMATS, numpy_dtype, storage_view
 from tests.rounding_reference import EVERY_16_BITS, fp32_sample, round_to, to_fp64, unit
 
 NAN = elementwise.NAN_DISTANCE

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import npu_sim
+from npu_sim.cores import release_names
 from npu_sim.plans.answers import Evidence
-from npu_sim.releases import release_names
 from npu_sim.status import AclnnError
 from npu_sim.studies.determinism import study_determinism
 from tests.reference import embedding_dense_backward as reference

@@ -3,10 +3,10 @@
 import pytest
 
 import npu_sim
+from npu_sim.cores import release_names
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Launch, LaunchTensor, WorkspacePart
 from npu_sim.plans.workspace import executor_workspace
-from npu_sim.releases import release_names
 from npu_sim.show.layout import render
 from npu_sim.show.text import plan_view
 from tests.timelines.calls import CALLS

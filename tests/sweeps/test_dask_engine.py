@@ -82,6 +82,6 @@ def test_no_records_are_lost_when_workers_die_one_after_another(address):
 @pytest.mark.parametrize("scheduler", ["tcp://127.0.0.1:1", "file:///tmp/scheduler.json"])
 def test_a_scheduler_that_does_not_answer_is_named(small, monkeypatch, scheduler):
     operator, grid, options = small
-    monkeypatch.setattr("npu_sim.sweeps.engine.CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("npu_sim.sweeps.runner.CONNECT_SECONDS", 0.2)
     with pytest.raises(UsageError, match="does not answer"):
         npu_sim.sweep(operator, grid, engine="dask", scheduler=scheduler, **options)

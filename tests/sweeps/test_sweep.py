@@ -12,10 +12,8 @@ from npu_sim.framework.checks import Holds
 from npu_sim.framework.inference import arguments_of, call_with, plan_arguments, read_call
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from npu_sim.sweeps import compile
-from npu_sim.sweeps.engine import LocalEngine, record_dtype
-from npu_sim.sweeps.records import largest_values, may_be_uncountable, record_columns
-from npu_sim.sweeps.runner import planned_record, run_sweep, sampled_rows
-from npu_sim.sweeps.space import make_space
+from npu_sim.sweeps.runner import LocalEngine, planned_record, record_dtype, run_sweep, sampled_rows
+from npu_sim.sweeps.space import largest_values, make_space, may_be_uncountable, record_columns
 from npu_sim.tiling.common import FP32_VALUE, table
 from tests.sweeps.compared import mismatches
 from tests.sweeps.wide_grids import WIDE_GRIDS

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from npu_sim.cores import load_profile
-from npu_sim.releases import release_switches
+from npu_sim.cores import load_profile, release_switches
 from npu_sim.tiling import moe_token_permute as tiler
 from npu_sim.tiling import plan_kernel
 from npu_sim.tiling.common import FAILED, FP16, FP32, SUCCESS, element_bytes, table

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from npu_sim.releases import release_names
+from npu_sim.cores import release_names
 from npu_sim.tiling import plan_kernel
 from tests.golden import release_lines, tiling_lines
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from npu_sim import UsageError, decode_tiling
-from npu_sim.releases import release_names
+from npu_sim.cores import release_names
 from npu_sim.tiling import find_structure, flattened, layout, pack, plan_kernel, structures
 from tests.cli.runner import npu_sim
 from tests.golden import tiling_lines

@@ -13,7 +13,7 @@ from torch.nn import functional  # noqa: E402
 
 import npu_sim  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
-from npu_sim.framework.axes import Number  # noqa: E402
+from npu_sim.framework.arguments import Number  # noqa: E402
 from npu_sim.framework.inference import arguments_of, call_with  # noqa: E402
 from npu_sim.operators.shared.generate import generate  # noqa: E402
 from npu_sim.registry import OPERATOR_NAMES, load_operator  # noqa: E402

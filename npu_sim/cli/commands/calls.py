@@ -14,7 +14,6 @@ from npu_sim.cli.lazy import (
     operators,
     plans,
     questions,
-    releases,
     show,
     studies,
     sweeps,
@@ -158,7 +157,7 @@ def diff_command(operator: str, arguments: Arguments, options: Options) -> None:
         comparison,
         options,
         reproducing_command(
-            DEVICE_OF_REPORT | {("--release", "--releases"): releases.default_release()}
+            DEVICE_OF_REPORT | {("--release", "--releases"): cores.default_release()}
         ),
         csv="rows",
     )
@@ -183,7 +182,7 @@ def limits_command(operator: str, arguments: Arguments, options: Options) -> Non
         "limits",
         table,
         options,
-        reproducing_command(DEVICE_OF_REPORT | {("--release",): releases.default_release()}),
+        reproducing_command(DEVICE_OF_REPORT | {("--release",): cores.default_release()}),
         csv="rows",
     )
 
@@ -342,12 +341,12 @@ def _calls(operator: str, specs: Arguments, vary: str | None) -> Iterator[tuple[
             ),
         )
     values = sweeps.space.axis_values(axis, axis.name, listed)
-    if values.count > MOST_VARIED:
-        message = Text("vary = {vary}: {count} values", vary=repr(vary), count=values.count)
+    if len(values.codes) > MOST_VARIED:
+        message = Text("vary = {vary}: {count} values", vary=repr(vary), count=len(values.codes))
         raise UsageError("vary", message, Text("at most {most} values", most=MOST_VARIED))
     call = framework.planning.fixed_call(declared, specs)
-    for position in range(values.count):
-        value = axis.value(values.at(position))
+    for code in values.codes:
+        value = axis.value(code)
         yield f"{axis.name}={value}", call.arguments({axis.name: value})
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from npu_sim.cli.lazy import cores, questions, releases, show
+from npu_sim.cli.lazy import cores, questions, show
 from npu_sim.cli.operators import named_values
 from npu_sim.cli.options import WRITES, Option, Options, chosen_release, command
 from npu_sim.cli.output import (
@@ -155,7 +155,7 @@ def _write_report(matrix: "questions.preflight.Matrix", name: str, options: Opti
     reproducing = reproducing_command(
         {
             ("--products", "--product", "--socs", "--soc"): cores.DEFAULT_PRODUCT,
-            ("--release",): releases.default_release(),
+            ("--release",): cores.default_release(),
         }
     )
     write_report(options.report, lambda: show.preflight.preflight_report(matrix, name, reproducing))

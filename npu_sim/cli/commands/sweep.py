@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from npu_sim.cli.lazy import cores, framework, releases, show, sweeps
+from npu_sim.cli.lazy import cores, framework, show, sweeps
 from npu_sim.cli.operators import named_values
 from npu_sim.cli.options import Option, Options, command
 from npu_sim.cli.output import (
@@ -29,9 +29,9 @@ def epilog(operator: str) -> str:
     """Return what can vary, and an example that works."""
     declared = load_operator(operator)
     words = {
-        axis: axis.words if isinstance(axis, framework.axes.Word) else ("true", "false")
+        axis: axis.words if isinstance(axis, framework.arguments.Word) else ("true", "false")
         for axis in declared.all_axes
-        if not isinstance(axis, framework.axes.Number)
+        if not isinstance(axis, framework.arguments.Number)
     }
     names = (
         say(
@@ -42,7 +42,9 @@ def epilog(operator: str) -> str:
         for axis in declared.all_axes
     )
     numbers = [
-        axis.name for axis in declared.axes if isinstance(axis, framework.axes.Number) and axis.unit
+        axis.name
+        for axis in declared.axes
+        if isinstance(axis, framework.arguments.Number) and axis.unit
     ]
     sizes = (f"{numbers[-1]}=1..100000", *(f"{name}=128,512,1024" for name in numbers[-2:-1]))
     example = say(
@@ -103,7 +105,7 @@ def sweep_command(operator: str, options: Options) -> None:
             options, report, operator, options.call | {"columns": chosen, "grid": grid}
         )
     )
-    assert isinstance(summary, sweeps.records.SweepSummary)
+    assert isinstance(summary, sweeps.space.SweepSummary)
     seconds = time.perf_counter() - started
     drawn = {} if options.report is None else _write_report(options, summary)
     if options.json:
@@ -155,7 +157,7 @@ def _swept(
 def _reproducing_command(seed: int, grid: list[str]) -> str:
     """Return the command that repeats the sweep, with product and release written out."""
     named = {text.partition("=")[0].strip() for text in grid}
-    product, release = (f"product={cores.DEFAULT_PRODUCT}", f"release={releases.default_release()}")
+    product, release = (f"product={cores.DEFAULT_PRODUCT}", f"release={cores.default_release()}")
     return reproducing_command(
         {("--seed",): seed},
         [
@@ -165,7 +167,7 @@ def _reproducing_command(seed: int, grid: list[str]) -> str:
     )
 
 
-def _write_report(options: Options, summary: "sweeps.records.SweepSummary") -> dict[str, Any]:
+def _write_report(options: Options, summary: "sweeps.space.SweepSummary") -> dict[str, Any]:
     """Write the report of a sweep; return the data of its pictures."""
     area, curves = (sweeps.maps.sweep_map(summary.space), show.sweeps.sweep_curves(summary.space))
     write_report(
@@ -187,7 +189,7 @@ def _rate_text(rate: float) -> str:
 
 
 def _print_summary(
-    summary: "sweeps.records.SweepSummary",
+    summary: "sweeps.space.SweepSummary",
     seconds: float,
     out: Path | None,
     check: int,
@@ -215,7 +217,7 @@ def _print_summary(
                 say("row {row}: {field}", difference),
                 say("swept {swept}, planned {planned}", difference),
             )
-            for difference in different[: sweeps.records.SHOWN_VALUES]
+            for difference in different[: sweeps.space.SHOWN_VALUES]
         ),
         *([("written", str(out), "")] if out is not None else []),
     ]
@@ -227,9 +229,9 @@ def _counts_text(counts: dict[str, int]) -> str:
     most = sorted(counts.items(), key=lambda item: -item[1])
     shown = (
         Text("{value}: {count}", value=value, count=count)
-        for value, count in most[: sweeps.records.SHOWN_VALUES]
+        for value, count in most[: sweeps.space.SHOWN_VALUES]
     )
-    hidden = len(most) - sweeps.records.SHOWN_VALUES
+    hidden = len(most) - sweeps.space.SHOWN_VALUES
     extra = say(" and {shown} more", shown=hidden) if hidden > 0 else ""
     return joined(shown, ", ") + extra
 

@@ -45,7 +45,7 @@ from npu_sim.kernels.engine.compile import (
     thread_scratch,
     threads_for,
 )
-from npu_sim.kernels.vectors.lane_type import Floats, Integers, Stored
+from npu_sim.kernels.vectors.lanes import Floats, Integers, Stored
 from npu_sim.kernels.vectors.row_sums import clear
 from npu_sim.numbers.scalars import narrow
 

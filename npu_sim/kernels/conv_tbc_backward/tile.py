@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from npu_sim.kernels.arrival_orders import SEQUENTIAL, arrivals
 from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.vectors.lane_type import (
+from npu_sim.kernels.vectors.lanes import (
     FLOAT,
     I64,
     Floats,
@@ -60,6 +60,7 @@ from npu_sim.kernels.vectors.lane_type import (
     splat_numbers,
 )
 from npu_sim.kernels.vectors.row_sums import clear
+from npu_sim.numbers.formats import FORMAT_OF_STORAGE
 from npu_sim.numbers.scalars import (
     fp16_to_fp32,
     fp32_to_fp16,
@@ -68,7 +69,6 @@ from npu_sim.numbers.scalars import (
     is_arm,
     widen,
 )
-from npu_sim.numbers.storage import FORMAT_OF_STORAGE
 
 
 class Walk(NamedTuple):

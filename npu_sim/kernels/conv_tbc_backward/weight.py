@@ -58,9 +58,9 @@ from npu_sim.kernels.engine.compile import (
     thread_scratch,
     threads_for,
 )
-from npu_sim.kernels.vectors.lane_type import Floats, Integers, Stored
+from npu_sim.kernels.vectors.lanes import Floats, Integers, Stored
 from npu_sim.kernels.vectors.row_sums import add_to, clear
-from npu_sim.numbers.storage import FORMAT_OF_STORAGE
+from npu_sim.numbers.formats import FORMAT_OF_STORAGE
 
 Flags = NDArray[np.bool_]
 

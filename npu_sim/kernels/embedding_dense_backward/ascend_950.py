@@ -32,8 +32,8 @@ from npu_sim.kernels.embedding_dense_backward.grouping import (
     shared_rows,
 )
 from npu_sim.kernels.embedding_dense_backward.sums import NO_ROWS, SCALE_SUM, Runs, sum_runs
-from npu_sim.kernels.vectors.lane_type import Stored
-from npu_sim.numbers.storage import FORMAT_OF_STORAGE, from_storage, storage_view
+from npu_sim.kernels.vectors.lanes import Stored
+from npu_sim.numbers.formats import FORMAT_OF_STORAGE, from_storage, storage_view
 
 GROUP_OF_V2, GROUP_OF_V1 = 10, 5
 """Rows of a group."""

@@ -51,8 +51,17 @@ from npu_sim.kernels.embedding_dense_backward.sums import (
     sum_runs,
 )
 from npu_sim.kernels.engine.compile import device_function, kernel, thread_count
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES, ONE, ZERO, Floats, Stored
-from npu_sim.kernels.vectors.lanes import load_lanes, splat, store, store_lanes
+from npu_sim.kernels.vectors.lanes import (
+    LINE_BYTES,
+    ONE,
+    ZERO,
+    Floats,
+    Stored,
+    load_lanes,
+    splat,
+    store,
+    store_lanes,
+)
 from npu_sim.numbers.scalars import narrow
 
 # --- Atomic paths ---

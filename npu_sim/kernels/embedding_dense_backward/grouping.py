@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.vectors.lanes import prefetch_to_write
-from npu_sim.numbers.formats import ORDERED_ADDITIONS
-from npu_sim.numbers.storage import UNSIGNED
+from npu_sim.numbers.formats import ORDERED_ADDITIONS, UNSIGNED
 
 Integers = NDArray[Any]
 """int32 or int64, one dimension: int32 wherever the values fit, to halve the memory."""

@@ -22,8 +22,13 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels.embedding_dense_backward.grouping import Division, Integers, divide
 from npu_sim.kernels.engine.compile import device_function, kernel, thread_scratch, threads_for
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES, ONE, ZERO, Floats, Lanes, Stored
 from npu_sim.kernels.vectors.lanes import (
+    LINE_BYTES,
+    ONE,
+    ZERO,
+    Floats,
+    Lanes,
+    Stored,
     end_streams,
     is_streamed,
     load,

@@ -200,8 +200,7 @@ class Kernel:
         self.alone_bytes = alone_bytes
         self.worker = device_function(function)
         self.entries: dict[Any, Any] = {}
-        """Compiled code by argument types."""
-        self._entries_by_form: dict[Any, Any] = {}
+        """Compiled code by form of the arguments."""
 
     def over(self, chunks: int, *arguments: Any) -> None:
         """Compute the chunks 0..chunks-1 on all threads; small work on the calling thread alone."""
@@ -227,7 +226,7 @@ class Kernel:
 
     def _run(self, chunks: int, arguments: tuple[Any, ...]) -> None:
         form, words = lay_out(arguments)
-        entry = self._entries_by_form.get(form) or self._entry(form)
+        entry = self.entries.get(form) or self._compile(form)
         memory = array("q", words)  # alive until the loops return, like ``arguments``
         first, _ = memory.buffer_info()
         if self._is_alone(chunks, arguments):
@@ -238,20 +237,14 @@ class Kernel:
         else:
             on_python_threads(_run_range, chunks, entry.address, first)
 
-    def _entry(self, form: Any) -> Any:
-        argument_types = type_of(form)
-        entry = self.entries.get(argument_types) or self._compile(argument_types)
-        self._entries_by_form[form] = entry
-        return entry
-
-    def _compile(self, argument_types: Any) -> Any:
+    def _compile(self, form: Any) -> Any:
         event = trigger_event("numba:compile", data={"dispatcher": self.worker})
         with event, _collection_paused():
             try:
-                entry = compile_entry(self.function, self.worker, argument_types)
+                entry = compile_entry(self.function, self.worker, type_of(form))
             except NumbaError as error:
                 raise _compile_error(self.function, error) from error
-        self.entries[argument_types] = entry
+        self.entries[form] = entry
         return entry
 
 

@@ -7,7 +7,7 @@ through ``njit`` alone, slower to start and with the same bits.
 
 With ``NPU_SIM_CHECK=1`` kernels run that way too, on one thread, and every access is checked: one
 outside its array is an IndexError. Numba checks indices; loads and stores of vectors check
-themselves (`npu_sim.kernels.vectors.lane_type.element_address`).
+themselves (`npu_sim.kernels.vectors.lanes.element_address`).
 """
 
 import os

@@ -25,7 +25,7 @@ from numba.extending import register_model
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function
-from npu_sim.kernels.vectors.lane_type import (
+from npu_sim.kernels.vectors.lanes import (
     I32,
     I64,
     LINE_BYTES,
@@ -37,14 +37,14 @@ from npu_sim.kernels.vectors.lane_type import (
     always,
     constant_vector,
     element_address,
+    emit_load_at,
+    emit_store,
     instruction,
     lanes_of,
     load_vector,
     multiply_add,
 )
-from npu_sim.kernels.vectors.lanes import emit_load, emit_store
-from npu_sim.numbers.rounding import BF16_SHIFT, FP32_MANTISSA_BITS
-from npu_sim.numbers.scalars import has_features, narrow, widen
+from npu_sim.numbers.scalars import BF16_SHIFT, FP32_MANTISSA_BITS, has_features, narrow, widen
 
 Patterns = NDArray[np.signedinteger[Any]]
 
@@ -111,13 +111,7 @@ def block_length(array: Stored) -> int:
     return BLOCK_BYTES // array.itemsize
 
 
-def _load_block(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
-    count = _lane_count(kinds[0])
-    address = element_address(context, builder, kinds[0], count, *values)
-    return emit_load(context, builder, kinds[0], address, count)
-
-
-@instruction(_block_of, _load_block)
+@instruction(_block_of, partial(emit_load_at, lambda array, index: _lane_count(array)))
 def load_block(array: Stored, index: int) -> Floats:
     """Return the block of elements from ``index`` on, widened to fp32."""
     block = array[index : index + block_length(array)]

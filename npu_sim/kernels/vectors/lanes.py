@@ -2,8 +2,12 @@
 
 LLVM vectorises plain loops as long as it can prove that arrays do not overlap, which it cannot for
 sums of many rows, and Numba has no non-temporal stores. The operations that such kernels need are
-therefore vector instructions here; `npu_sim.kernels.vectors.lane_type` has arithmetic on lanes. A
-lane has the same bits as a scalar.
+therefore vector instructions here. A lane has the same bits as a scalar.
+
+``+``, ``-`` and ``*`` work on vectors of one length, and on a vector and a fp32 number: one fp32
+operation for every lane. `multiply_add` is the fused multiply-add for kernels that request it;
+nothing else is ever fused. Its bits are the same on every processor: one without the instruction
+calls ``fmaf`` in C.
 
 ``array`` and ``like`` have a storage type: float32, int16 (fp16) or uint16 (bf16), 1-D,
 C-contiguous and aligned. ``kept``, a float32 array, holds lanes between two passes over a row.
@@ -13,40 +17,296 @@ With NUMBA_DISABLE_JIT=1 the operations are their reference implementations, on 
 and with the same bits; otherwise they are intrinsics for kernels.
 """
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import partial
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from llvmlite.ir import FunctionType as Signature
-from numba import types
+from llvmlite.ir import FunctionType
+from numba import config, types
+from numba.core.datamodel import models
+from numba.extending import intrinsic, lower_builtin, register_model, type_callable
+from numpy.typing import NDArray
 
+from npu_sim.kernels.engine.compile import LINE_BYTES as LINE_BYTES
 from npu_sim.kernels.engine.compile import device_function
-from npu_sim.kernels.vectors.lane_type import (
-    FLOAT,
-    I32,
-    I64,
-    LINE_BYTES,
-    Floats,
-    LanesType,
-    Stored,
-    always,
-    constant_vector,
-    counting_vector,
-    element_address,
-    instruction,
-    lanes_of,
-    line_elements,
-    load_vector,
-    loaded_lanes,
-    splat_numbers,
-    stored_lanes,
-    undefined_vector,
+from npu_sim.kernels.engine.numba_inside import CHECKED
+from npu_sim.numbers.scalars import (
+    BF16_NAN,
+    BF16_SHIFT,
+    FP32_SIGN,
+    fp16_to_fp32,
+    fp32_to_fp16,
+    has_half_conversions,
+    narrow,
+    widen,
 )
-from npu_sim.numbers import rounding
-from npu_sim.numbers.rounding import BF16_SHIFT
-from npu_sim.numbers.scalars import fp16_to_fp32, fp32_to_fp16, has_half_conversions, narrow, widen
+
+Stored = NDArray[Any]
+"""Stored elements: fp32 as float32, fp16 as int16, bf16 as uint16."""
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+Lanes = Any
+"""A vector of fp32 values in a kernel."""
+ZERO, ONE = np.float32(0), np.float32(1)
+NOTHING_YET = np.float32(-0.0)
+"""Neutral element of addition: -0 + x is x for every x, with its sign."""
+FLOAT, DOUBLE, I32, I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(32), ir.IntType(64)
+
+
+class LanesType(types.Type):  # type: ignore[misc]
+    """Numba's type of a vector of fp32 values.
+
+    Attributes
+    ----------
+    count
+        Number of lanes: 16 for fp32 elements, 32 for 16-bit ones.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        super().__init__(name=f"Lanes({count})")
+
+
+@register_model(LanesType)
+class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, numba_type: LanesType) -> None:
+        super().__init__(manager, numba_type, ir.VectorType(FLOAT, numba_type.count))
+
+
+def instruction(
+    result_of: Callable[..., Any], emit: Callable[..., Any]
+) -> Callable[[Callable[..., Any]], Any]:
+    """Return the decorator of a reference implementation, which kernels see as an intrinsic.
+
+    With NUMBA_DISABLE_JIT=1 the reference stays. ``emit(context, builder, kinds, *values)`` emits
+    the instructions, where ``kinds`` are the Numba types of the arguments. ``result_of(*kinds)``
+    returns the type of the result, or None when the arguments do not fit. Integers arrive with 64
+    bits, numbers as fp32 unless the result is fp64. Numba would compile overloads as separate
+    functions, which takes longer than the kernel.
+    """
+
+    def define(reference: Callable[..., Any]) -> Any:
+        if config.DISABLE_JIT:
+            return reference
+
+        def choose(typing_context: Any, *kinds: Any) -> tuple[Any, Callable[..., Any]] | None:
+            result = result_of(*kinds)
+            if result is None:
+                return None
+
+            def generate(context: Any, builder: ir.IRBuilder, _: Any, values: Any) -> Any:
+                value = emit(context, builder, kinds, *values)
+                return context.get_dummy_value() if result == types.void else value
+
+            wide = result == types.float64
+            return result(*(kinds if wide else map(_argument, kinds))), generate
+
+        choose.__name__ = reference.__name__
+        first = Parameter("typing_context", Parameter.POSITIONAL_OR_KEYWORD)
+        names = signature(reference).parameters.values()
+        vars(choose)["__signature__"] = Signature([first, *names])
+        return intrinsic(choose)
+
+    return define
+
+
+def _argument(kind: Any) -> Any:
+    """Return the type in which an argument arrives."""
+    if isinstance(kind, types.Integer):
+        return types.intp
+    return types.float32 if isinstance(kind, types.Float) else kind
+
+
+def lanes_of(array: Any) -> LanesType | None:
+    """Return the type of the lanes of an array type; None when it is not a storage array."""
+    is_flat = isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"
+    if not is_flat or not array.aligned:
+        return None
+    if array.dtype not in (types.float32, types.int16, types.uint16):
+        return None
+    return LanesType(line_elements(array))
+
+
+def line_elements(array: Any) -> int:
+    """Return the number of elements of an array type in a cache line."""
+    return int(LINE_BYTES * 8 // array.dtype.bitwidth)
+
+
+def stored_lanes(array: Any, _index: Any, lanes: Any, *_others: Any) -> Any:
+    """Return the result of an instruction that stores lanes of an array: nothing."""
+    return types.void if lanes is not None and lanes == lanes_of(array) else None
+
+
+def always(result: Any) -> Callable[..., Any]:
+    """Return the function for the result of an instruction that takes any arguments."""
+
+    def result_of(*_kinds: Any) -> Any:
+        return result
+
+    return result_of
+
+
+def constant_vector(element: ir.Type, count: int, value: int) -> ir.Constant:
+    """Return the vector with one value in all lanes."""
+    return ir.Constant(ir.VectorType(element, count), [value] * count)
+
+
+def undefined_vector(element: ir.Type, count: int) -> ir.Constant:
+    """Return a vector of undefined lanes."""
+    return ir.Constant(ir.VectorType(element, count), ir.Undefined)
+
+
+def counting_vector(first: int, count: int) -> ir.Constant:
+    """Return the vector first, first + 1, ..."""
+    return ir.Constant(ir.VectorType(I32, count), list(range(first, first + count)))
+
+
+def element_address(
+    context: Any,
+    builder: ir.IRBuilder,
+    array_type: Any,
+    count: int | ir.Value,
+    array: ir.Value,
+    index: ir.Value,
+) -> ir.Value:
+    """Emit the address of an element of a 1-D, C-contiguous array.
+
+    ``count`` elements are read or written there; see :func:`require_elements`.
+    """
+    require_elements(context, builder, array_type, count, array, index)
+    return builder.gep(context.make_array(array_type)(context, builder, array).data, [index])
+
+
+def require_elements(
+    context: Any,
+    builder: ir.IRBuilder,
+    array_type: Any,
+    count: int | ir.Value,
+    array: ir.Value,
+    first: ir.Value,
+) -> None:
+    """In checked kernels, emit an IndexError unless ``count`` elements from ``first`` on exist."""
+    if not CHECKED:
+        return
+    count = I64(count) if isinstance(count, int) else count
+    size = context.make_array(array_type)(context, builder, array).nitems
+    is_negative = builder.icmp_signed("<", builder.or_(first, count), I64(0))
+    is_outside = builder.or_(is_negative, builder.icmp_signed(">", builder.add(first, count), size))
+    with builder.if_then(
+        builder.and_(builder.icmp_signed("!=", count, I64(0)), is_outside), likely=False
+    ):
+        context.call_conv.return_user_exc(builder, IndexError, ("a vector is out of bounds",))
+
+
+def load_vector(
+    builder: ir.IRBuilder, address: ir.Value, element: ir.Type, count: int, alignment: int
+) -> ir.Value:
+    """Emit the load of a vector; ``alignment`` in bytes."""
+    vector = builder.load(builder.bitcast(address, ir.VectorType(element, count).as_pointer()))
+    vector.align = alignment
+    return vector
+
+
+def splat_numbers(builder: ir.IRBuilder, value: ir.Value, count: int) -> ir.Value:
+    """Emit a vector with one number in all lanes."""
+    unused = undefined_vector(value.type, count)
+    return builder.shuffle_vector(
+        builder.insert_element(unused, value, I32(0)), unused, constant_vector(I32, count, 0)
+    )
+
+
+def common_lanes(kinds: tuple[Any, ...]) -> LanesType | None:
+    """Return the lanes type of operands of one type of lanes and fp32 numbers; None for others."""
+    blocks = {kind for kind in kinds if isinstance(kind, LanesType)}
+    others = {kind for kind in kinds if kind not in blocks}
+    return blocks.pop() if len(blocks) == 1 and others <= {types.float32} else None
+
+
+def as_lanes(builder: ir.IRBuilder, lanes: LanesType, kinds: Any, values: Any) -> list[ir.Value]:
+    """Emit the operands of one operation as vectors."""
+    pairs = zip(kinds, values, strict=True)
+    return [
+        value if kind == lanes else splat_numbers(builder, value, lanes.count)
+        for kind, value in pairs
+    ]
+
+
+def _define_operator(function: Callable[..., Any], instruction: str) -> None:
+    """Define an operator on two vectors of lanes, and on one and a fp32 number."""
+
+    @type_callable(function)
+    def choose(context):
+        return lambda a, b: common_lanes((a, b))
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        return getattr(builder, instruction)(
+            *as_lanes(builder, signature.return_type, signature.args, arguments)
+        )
+
+    for pair in ((LanesType, LanesType), (LanesType, types.Float), (types.Float, LanesType)):
+        lower_builtin(function, *pair)(generate)
+
+
+for _function, _instruction in (
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+):
+    _define_operator(_function, _instruction)
+
+
+def emit_fma(builder: ir.IRBuilder, values: Sequence[ir.Value]) -> ir.Value:
+    """Emit a fused multiply-add of three numbers or vectors."""
+    kind = values[0].type
+    width = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
+    name = f"llvm.fma.{width}f{64 if kind == DOUBLE else 32}"
+    function = builder.module.globals.get(name) or ir.Function(
+        builder.module, FunctionType(kind, [kind] * 3), name
+    )
+    return builder.call(function, values)
+
+
+def fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
+    """Return a * b + c of float32 numbers or arrays, or of float64 numbers, with one rounding.
+
+    The product of two fp32 numbers is exact in fp64. Its sum with c is rounded to odd there (Boldo
+    and Melquiond, "Emulation of FMA and correctly rounded sums", 2008), so that the second
+    rounding, to fp32, gives the correctly rounded result.
+    """
+    if isinstance(a, float):  # also a NumPy float64
+        exact = Fraction(a) * Fraction(b) + Fraction(c) if np.isfinite([a, b, c]).all() else None
+        return np.float64(a * b + c if exact is None else float(exact))
+    with np.errstate(all="ignore"):
+        product = np.multiply(a, b, dtype=np.float64)
+        addend = np.broadcast_to(np.asarray(c, np.float64), product.shape)
+        total = product + addend
+        virtual = total - product
+        error = (product - (total - virtual)) + (addend - virtual)
+        even = (total.view(np.int64) & 1) == 0
+        towards = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+        odd = np.where(np.isfinite(total) & (error != 0) & even, towards, total)
+        return odd.astype(np.float32)[()]
+
+
+def _sum_type(a: Any, b: Any, c: Any) -> Any:
+    is_number = a == b == c and a in (types.float32, types.float64)
+    return a if is_number else common_lanes((a, b, c))
+
+
+def _multiply_add(context: Any, builder: ir.IRBuilder, kinds: Any, *values: ir.Value) -> ir.Value:
+    result = _sum_type(*kinds)
+    is_number = result in (types.float32, types.float64)
+    return emit_fma(builder, values if is_number else as_lanes(builder, result, kinds, values))
+
+
+multiply_add = instruction(_sum_type, _multiply_add)(fused_multiply_add)
+"""Fused multiply-add in kernels, of fp32 numbers and lanes, and of fp64 numbers."""
+
 
 STREAM_BYTES = 1 << 23
 """Larger results are written with non-temporal stores: a cached store reads every line first.
@@ -112,7 +372,7 @@ def widen_bfloat(builder: ir.IRBuilder, address: ir.Value, count: int) -> ir.Val
     """
     half = count // 2
     words = load_vector(builder, address, I32, half, 2)
-    even = builder.shl(words, constant_vector(I32, half, rounding.BF16_SHIFT))
+    even = builder.shl(words, constant_vector(I32, half, BF16_SHIFT))
     odd = builder.and_(words, constant_vector(I32, half, _UPPER_HALF))
     floats = ir.VectorType(FLOAT, half)
     return builder.shuffle_vector(
@@ -124,13 +384,12 @@ def _round_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.V
     """Emit the rounding to nearest even, a :data:`Rounding`."""
     bits = builder.bitcast(lanes, ir.VectorType(I32, count))
     last = builder.and_(
-        builder.lshr(bits, constant_vector(I32, count, rounding.BF16_SHIFT)),
-        constant_vector(I32, count, 1),
+        builder.lshr(bits, constant_vector(I32, count, BF16_SHIFT)), constant_vector(I32, count, 1)
     )
-    below_half = constant_vector(I32, count, (1 << (rounding.BF16_SHIFT - 1)) - 1)
+    below_half = constant_vector(I32, count, (1 << (BF16_SHIFT - 1)) - 1)
     rounded = builder.add(bits, builder.add(last, below_half))
-    sign = builder.and_(bits, constant_vector(I32, count, rounding.FP32_SIGN))
-    nan = builder.or_(sign, constant_vector(I32, count, rounding.BF16_NAN << rounding.BF16_SHIFT))
+    sign = builder.and_(bits, constant_vector(I32, count, FP32_SIGN))
+    nan = builder.or_(sign, constant_vector(I32, count, BF16_NAN << BF16_SHIFT))
     return builder.select(builder.fcmp_unordered("uno", lanes, lanes), nan, rounded)
 
 
@@ -145,7 +404,7 @@ def narrow_to_bfloat(
         )
         for at in (0, half)
     )
-    lower = builder.lshr(even, constant_vector(I32, half, rounding.BF16_SHIFT))
+    lower = builder.lshr(even, constant_vector(I32, half, BF16_SHIFT))
     return builder.or_(lower, builder.and_(odd, constant_vector(I32, half, _UPPER_HALF)))
 
 
@@ -194,27 +453,35 @@ def emit_store(
         stored.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
 
 
-def _like(_value: Any, like: Any) -> LanesType | None:
-    return lanes_of(like)
-
-
 def _splat(context: Any, builder: ir.IRBuilder, kinds: Any, value: Any, like: Any) -> ir.Value:
     return splat_numbers(builder, value, line_elements(kinds[1]))
 
 
-@instruction(_like, _splat)
+@instruction(lambda value, like: lanes_of(like), _splat)
 def splat(value: np.float32, like: Stored) -> Floats:
     """Return a value in as many lanes as a cache line of ``like`` has elements."""
     return np.full(LINE_BYTES // like.itemsize, value, np.float32)
 
 
-def _load(context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any) -> ir.Value:
-    count = line_elements(kinds[0])
+def emit_load_at(
+    count_of: Callable[..., int],
+    context: Any,
+    builder: ir.IRBuilder,
+    kinds: Any,
+    array: Any,
+    index: Any,
+    *_others: Any,
+) -> ir.Value:
+    """Emit the load of the elements from ``index`` on, widened: ``count_of(*kinds)`` of them."""
+    count = count_of(*kinds)
     address = element_address(context, builder, kinds[0], count, array, index)
     return emit_load(context, builder, kinds[0], address, count)
 
 
-@instruction(loaded_lanes, _load)
+@instruction(
+    lambda array, index: lanes_of(array),
+    partial(emit_load_at, lambda array, index: line_elements(array)),
+)
 def load(array: Stored, index: int) -> Floats:
     """Return the elements from ``index`` on, widened to fp32."""
     line = array[index : index + LINE_BYTES // array.itemsize]
@@ -246,10 +513,6 @@ def end_streams() -> None:
     """Make non-temporal stores visible to other threads."""
 
 
-def _count_type(array: Any, _index: Any) -> Any:
-    return None if lanes_of(array) is None else types.intp
-
-
 def _to_next_line(
     context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any
 ) -> ir.Value:
@@ -258,7 +521,7 @@ def _to_next_line(
     return builder.udiv(missing, I64(kinds[0].dtype.bitwidth // 8))
 
 
-@instruction(_count_type, _to_next_line)
+@instruction(lambda array, index: lanes_of(array) and types.intp, _to_next_line)
 def to_next_line(array: Stored, index: int) -> int:
     """Return the number of elements from ``index`` to the next start of a cache line; 0 at one."""
     return int(-(array.ctypes.data + index * array.itemsize) % LINE_BYTES // array.itemsize)
@@ -267,7 +530,7 @@ def to_next_line(array: Stored, index: int) -> int:
 def _prefetch(to_write: int, context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
     element = element_address(context, builder, kinds[0], 0, *values)
     address = builder.bitcast(element, _I8.as_pointer())
-    function_type = Signature(ir.VoidType(), [address.type, I32, I32, I32])
+    function_type = FunctionType(ir.VoidType(), [address.type, I32, I32, I32])
     function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], function_type)
     keep_in_all_levels, data_cache = I32(3), I32(1)
     builder.call(function, [address, I32(to_write), keep_in_all_levels, data_cache])
@@ -299,26 +562,20 @@ ORDERED_LANES = 16
 """Lanes of a vector in the order of the elements: a cache line of fp32 numbers."""
 
 
-def _ordered(array: Any, _index: Any) -> LanesType | None:
-    return None if lanes_of(array) is None else LanesType(ORDERED_LANES)
-
-
 def _load_ordered(
     context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any
 ) -> ir.Value:
-    dtype, count = kinds[0].dtype, ORDERED_LANES
+    count = ORDERED_LANES
     address = element_address(context, builder, kinds[0], count, array, index)
-    if dtype == types.float32:
-        return load_vector(builder, address, FLOAT, count, 4)
-    if dtype == types.int16:
-        return widen_half(context, builder, address, count)
+    if kinds[0].dtype != types.uint16:
+        return emit_load(context, builder, kinds[0], address, count)
     elements = load_vector(builder, address, _I16, count, 2)
     words = builder.zext(elements, ir.VectorType(I32, count))
     bits = builder.shl(words, constant_vector(I32, count, BF16_SHIFT))
     return builder.bitcast(bits, ir.VectorType(FLOAT, count))
 
 
-@instruction(_ordered, _load_ordered)
+@instruction(lambda array, index: lanes_of(array) and LanesType(ORDERED_LANES), _load_ordered)
 def load_ordered(array: Stored, index: int) -> Floats:
     """Return `ORDERED_LANES` elements from ``index`` on, widened, in their order."""
     elements = array[index : index + ORDERED_LANES]
@@ -333,32 +590,16 @@ def _kept_lanes(kept: Any, _index: Any, lanes: Any) -> Any:
     return types.void if _is_kept(kept) and isinstance(lanes, LanesType) else None
 
 
-def _store_lanes(
-    context: Any, builder: ir.IRBuilder, kinds: Any, kept: Any, index: Any, lanes: Any
-) -> None:
-    address = element_address(context, builder, kinds[0], kinds[2].count, kept, index)
-    builder.store(lanes, builder.bitcast(address, lanes.type.as_pointer())).align = 4
-
-
-@instruction(_kept_lanes, _store_lanes)
+@instruction(_kept_lanes, partial(emit_store, _round_to_bfloat, False))
 def store_lanes(kept: Floats, index: int, lanes: Floats) -> None:
     """Write lanes to ``kept`` from ``index`` on."""
     kept[index : index + lanes.size] = lanes
 
 
-def _lanes_kept(kept: Any, _index: Any, like: Any) -> LanesType | None:
-    return lanes_of(like) if _is_kept(kept) else None
-
-
-def _load_lanes(
-    context: Any, builder: ir.IRBuilder, kinds: Any, kept: Any, index: Any, like: Any
-) -> ir.Value:
-    count = line_elements(kinds[2])
-    address = element_address(context, builder, kinds[0], count, kept, index)
-    return load_vector(builder, address, FLOAT, count, 4)
-
-
-@instruction(_lanes_kept, _load_lanes)
+@instruction(
+    lambda kept, index, like: lanes_of(like) if _is_kept(kept) else None,
+    partial(emit_load_at, lambda kept, index, like: line_elements(like)),
+)
 def load_lanes(kept: Floats, index: int, like: Stored) -> Floats:
     """Return the lanes of ``like`` that `store_lanes` wrote from ``index`` on."""
     return kept[index : index + LINE_BYTES // like.itemsize].copy()

@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 
 from npu_sim.kernels.engine.compile import device_function
-from npu_sim.kernels.vectors.lane_type import (
+from npu_sim.kernels.vectors.lanes import (
     I32,
     I64,
     LINE_BYTES,
@@ -23,14 +23,18 @@ from npu_sim.kernels.vectors.lane_type import (
     Stored,
     counting_vector,
     element_address,
+    emit_load,
     instruction,
     lanes_of,
     line_elements,
+    narrow_lanes,
     require_elements,
     splat_numbers,
+    store,
     stored_lanes,
+    stream,
+    to_next_line,
 )
-from npu_sim.kernels.vectors.lanes import emit_load, narrow_lanes, store, stream, to_next_line
 from npu_sim.numbers.scalars import has_features, narrow, widen
 
 

@@ -16,20 +16,22 @@ from llvmlite import ir
 from numba import types
 
 from npu_sim.kernels.engine.compile import device_function
-from npu_sim.kernels.vectors.lane_type import (
+from npu_sim.kernels.vectors.lanes import (
     FLOAT,
     I32,
     I64,
     NOTHING_YET,
+    ORDERED_LANES,
     ZERO,
     Floats,
     always,
     element_address,
     instruction,
+    load_ordered,
     load_vector,
+    store_lanes,
     undefined_vector,
 )
-from npu_sim.kernels.vectors.lanes import ORDERED_LANES, load_ordered, store_lanes
 
 LANE_COUNT = 64
 """fp32 lanes of one vector instruction."""

@@ -279,7 +279,7 @@ def pieces_tree(case: Case) -> trees.Tree | None:
 
 def refined_root(mean: Floats) -> Floats:
     """Return 1/sqrt(mean) by the fused steps of key 5000, for positive normal means."""
-    from npu_sim.kernels.vectors.lane_type import fused_multiply_add
+    from npu_sim.kernels.vectors.lanes import fused_multiply_add
 
     unit = np.float32(1)
     r = unit / mean

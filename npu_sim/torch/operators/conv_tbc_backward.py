@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from npu_sim.torch.library import Gradient, Gradients, define, operator_of, without_autocast
+from npu_sim.torch.library import Gradient, Gradients, define, operator_of, saving, without_autocast
 from npu_sim.torch.recorder import Span, spec_of
 
 __all__ = ["conv_tbc"]
@@ -27,11 +27,6 @@ def _shapes(
     )
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    input, weight, bias, *ctx.call = inputs
-    ctx.save_for_backward(input, weight, bias)
-
-
 def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
     return *GRADIENT_OPERATOR(grad, *ctx.saved_tensors, *ctx.call), None, None
 
@@ -40,7 +35,7 @@ FORWARD_OPERATOR = define(
     "conv_tbc(Tensor input, Tensor weight, Tensor bias, int pad, int cube_math_type) -> Tensor",
     _forward,
     _shapes,
-    Gradient(_keep, _backward),
+    Gradient(saving(0, 1, 2), _backward),
 )
 
 

@@ -13,7 +13,7 @@ from npu_sim.language import Text
 from npu_sim.status import INVALID, AclnnError
 from npu_sim.torch import flow
 from npu_sim.torch.flow import Kernel
-from npu_sim.torch.library import Gradient, Gradients, define, operator_of, without_autocast
+from npu_sim.torch.library import Gradient, Gradients, define, operator_of, saving, without_autocast
 from npu_sim.torch.recorder import Span, spec_of
 
 __all__ = ["cross_entropy", "npu_cross_entropy_loss"]
@@ -59,15 +59,8 @@ def _shapes(
     return loss, torch.empty_like(logits, memory_format=torch.contiguous_format)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    logits, target, weight, *ctx.call = inputs
-    log_prob = output[1]
-    ctx.save_for_backward(logits, log_prob, target, weight)
-    ctx.mark_non_differentiable(log_prob)
-
-
 def _backward(ctx: Any, grad_loss: torch.Tensor, _: Any) -> Gradients:
-    logits, log_prob, target, weight = ctx.saved_tensors
+    logits, target, weight, log_prob = ctx.saved_tensors
     if torch.is_grad_enabled():
         # The gradient depends on the logits: without this, second derivatives would be zero.
         log_prob = _log_prob(logits).to(logits.dtype)
@@ -89,7 +82,7 @@ FORWARD_OPERATOR = define(
     "float label_smoothing) -> (Tensor, Tensor)",
     cross_entropy_forward,
     _shapes,
-    Gradient(_keep, _backward),
+    Gradient(saving(0, 1, 2, results=(1,)), _backward),
 )
 
 

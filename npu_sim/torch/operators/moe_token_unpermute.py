@@ -4,16 +4,11 @@ from typing import Any
 
 import torch
 
-from npu_sim.torch.library import Gradient, Gradients, operator_of
+from npu_sim.torch.library import Gradient, Gradients, operator_of, saving
 
 __all__ = ["moe_token_unpermute", "npu_moe_token_unpermute"]
 
 GRADIENT_OPERATOR = operator_of("moe_token_unpermute_grad")
-
-
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    permuted_tokens, sorted_indices, probs, *_ = inputs
-    ctx.save_for_backward(permuted_tokens, sorted_indices, probs)
 
 
 def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
@@ -24,7 +19,7 @@ def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
     return tokens_grad, None, None if probs is None else probs_grad, None, None
 
 
-FORWARD_OPERATOR = operator_of("moe_token_unpermute", Gradient(_keep, _backward))
+FORWARD_OPERATOR = operator_of("moe_token_unpermute", Gradient(saving(0, 1, 2), _backward))
 
 
 def moe_token_unpermute(

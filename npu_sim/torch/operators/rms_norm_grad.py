@@ -17,7 +17,7 @@ from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import NULL_POINTER, AclnnError
 from npu_sim.torch import flow
 from npu_sim.torch.flow import Kernel
-from npu_sim.torch.library import Gradient, Gradients, operator_of
+from npu_sim.torch.library import Gradient, Gradients, operator_of, saving
 from npu_sim.torch.recorder import Span, spec_of
 
 __all__ = ["npu_rms_norm", "rms_norm"]
@@ -25,20 +25,13 @@ __all__ = ["npu_rms_norm", "rms_norm"]
 GRADIENT_OPERATOR = operator_of("rms_norm_grad")
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    x, gamma, _ = inputs
-    rstd = output[1]
-    ctx.save_for_backward(x, rstd, gamma)
-    ctx.mark_non_differentiable(rstd)
-
-
 def _backward(ctx: Any, dy: torch.Tensor, _: Any) -> Gradients:
-    x, rstd, gamma = ctx.saved_tensors
+    x, gamma, rstd = ctx.saved_tensors
     dx, dgamma = GRADIENT_OPERATOR(dy.contiguous(), x, rstd, gamma)
     return dx, dgamma.to(gamma.dtype), None
 
 
-FORWARD_OPERATOR = operator_of("rms_norm", Gradient(_keep, _backward))
+FORWARD_OPERATOR = operator_of("rms_norm", Gradient(saving(0, 1, results=(1,)), _backward))
 
 
 def rms_norm(input: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
