@@ -17,6 +17,8 @@ from npu_sim.device_kit.run_on_device import checksum, floating, make_input, ran
 ROOT = Path(__file__).parents[2]
 STAND_IN = Path(__file__).parent / "stand_in"
 SOC, RELEASE = "Ascend910B3", "8.5"
+LIAR = "rms_norm"
+"""Operator whose results the stand-in changes."""
 CALLS = (
     {"op": "rms_norm", "inputs": {"x": "200x96:bf16", "gamma": "96:bf16"}},
     {"op": "rms_norm", "inputs": {"x": "99x33:fp32", "gamma": "33:fp32"}},
@@ -95,13 +97,16 @@ def test_an_honest_device_is_confirmed(kit):
 
 
 @pytest.mark.long
-def test_every_call_of_a_chosen_kit_is_confirmed(tmp_path):
+def test_every_third_call_of_a_chosen_kit_is_confirmed(tmp_path):
     made = npu_sim.kit(soc=SOC, release=RELEASE, out=tmp_path / "kit")
     assert {*made.calls} == {*CALLS_OF_TORCH}
+    calls = tmp_path / "kit" / "calls.jsonl"
+    chosen = calls.read_text(encoding="utf-8").splitlines(keepends=True)[::3]
+    calls.write_text("".join(chosen), encoding="utf-8")
     run(tmp_path / "kit", "", 0, "--runs", "1")
     answer = npu_sim.check_kit(tmp_path / "kit")
     assert not answer.contradicted, found_in(answer)
-    assert {mode.number for mode in answer.modes} == {*range(1, sum(made.calls.values()) + 1)}
+    assert {mode.number for mode in answer.modes} == {*range(1, sum(made.calls.values()) + 1, 3)}
     assert {mode.outcome for mode in answer.modes} == {"confirmed"}
 
 
@@ -120,7 +125,8 @@ def test_every_call_of_a_chosen_kit_is_confirmed(tmp_path):
     ],
 )
 def test_a_lie_is_found_and_named(kit, lie, finding):
-    run(kit, lie)
+    # The calls of the liar have the same cores on both SoCs.
+    run(kit, lie, 0, *(() if lie == "other soc" else ("--only", LIAR)))
     answer = npu_sim.check_kit(kit)
     assert answer.contradicted
     assert finding in found_in(answer)

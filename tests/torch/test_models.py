@@ -13,6 +13,8 @@ import npu_sim
 torch = pytest.importorskip(
     "torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'"
 )
+pytestmark = pytest.mark.long  # the tests in CI that have transformers
+
 MODELS = Path(__file__).parents[1] / "data" / "models"
 LAYERS = {"llama_3_8b": 32, "qwen3_30b_a3b": 48, "mixtral_8x7b": 32}
 

@@ -1,4 +1,4 @@
-"""Code that nobody wrote for the recorder, each in a process of its own: recorded or listed."""
+"""Code that nobody wrote for the recorder: recorded or listed; scripts in their own process."""
 
 import json
 import os
@@ -12,7 +12,7 @@ torch = pytest.importorskip(
     "torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'"
 )
 
-pytestmark = pytest.mark.long  # a Python for every test
+import npu_sim.torch  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 HEAD = """
@@ -61,11 +61,24 @@ def recorded(directory, program, *options, environment=None):
         check=False,
     )
     assert process.returncode == 0, process.stderr
+    return *content(out), process.stdout
+
+
+def recorded_here(directory, program):
+    """Record a program in this process; return its calls by operator, and the head."""
+    out = directory / "calls.jsonl"
+    with npu_sim.torch.record(out):
+        exec(HEAD + program, {})
+    return content(out)
+
+
+def content(out):
+    """Return the calls of a file by operator, and its head."""
     head, *lines = map(json.loads, out.read_text(encoding="utf-8").splitlines())
     calls = {}
     for line in lines:
         calls.setdefault(line["op"], []).append((line["inputs"], line["count"]))
-    return calls, head["recorded"], process.stdout
+    return calls, head["recorded"]
 
 
 ROUTED = {
@@ -125,7 +138,7 @@ def test_rows_that_go_to_experts_and_back_are_recorded(tmp_path, form):
         f"{BLOCK}\n    def forward(self, x):\n        {body}\n"
         "Block(torch.bfloat16)(leaf(2, 6, H, dtype=torch.bfloat16)).float().sum().backward()\n"
     )
-    calls, beside, _ = recorded(tmp_path, program)
+    calls, beside = recorded_here(tmp_path, program)
     rows = 12 * topk
     assert calls["moe_token_permute"] == [
         ({"tokens": "12x32:bf16", "indices": f"12x{topk}:int64"}, 1)
@@ -167,7 +180,7 @@ def test_experts_whose_rows_do_not_move_are_listed(tmp_path, form):
         "block = Block(); block.all = nn.Parameter(torch.randn(E, H, H))\n"
         "block(leaf(2, 6, H)).sum().backward()\n"
     )
-    _, beside, _ = recorded(tmp_path, program)
+    _, beside = recorded_here(tmp_path, program)
     assert [(one["name"], reason in one["why"]) for one in beside["not_recognised"]] == [
         ("Block", True)
     ]
@@ -189,7 +202,7 @@ NORMS = {
 @pytest.mark.parametrize("form", NORMS)
 def test_rms_norms_are_recognised_by_what_they_compute(tmp_path, form):
     program = f"x, w = leaf(2, 6, H), leaf(H)\n({NORMS[form]}).sum().backward()\n"
-    calls, beside, _ = recorded(tmp_path, program)
+    calls, beside = recorded_here(tmp_path, program)
     normed = {"x": "2x6x32:fp32", "gamma": "32:fp32"}
     assert calls["rms_norm"] == [({**normed, "epsilon": 1e-5}, 1)]
     assert calls["rms_norm_grad"] == [({"dy": "2x6x32:fp32", **normed}, 1)]
@@ -198,7 +211,7 @@ def test_rms_norms_are_recognised_by_what_they_compute(tmp_path, form):
 
 
 def test_a_mean_of_a_scalar_is_recorded_as_nothing(tmp_path):
-    calls, beside, _ = recorded(tmp_path, "leaf(3).sum().mean(-1).backward()\n")
+    calls, beside = recorded_here(tmp_path, "leaf(3).sum().mean(-1).backward()\n")
     assert not calls
     assert not beside["not_recognised"]
 
@@ -208,7 +221,7 @@ def test_a_layer_norm_is_no_rms_norm(tmp_path):
         "x, w = leaf(2, 6, H), leaf(H); d = x - x.mean(-1, keepdim=True)\n"
         "(d * torch.rsqrt(d.pow(2).mean(-1, keepdim=True) + 1e-5) * w).sum().backward()\n"
     )
-    calls, beside, _ = recorded(tmp_path, program)
+    calls, beside = recorded_here(tmp_path, program)
     assert not calls
     assert not beside["not_recognised"]
 
@@ -219,13 +232,14 @@ def test_the_default_epsilon_is_that_of_this_pytorch(tmp_path, dtype):
 norm = nn.RMSNorm(64).to(torch.{dtype})
 norm(leaf(3, 64, dtype=torch.{dtype})).float().sum().backward()
 """
-    calls, _, _ = recorded(tmp_path, program)
+    calls, _ = recorded_here(tmp_path, program)
     epsilon = calls["rms_norm"][0][0]["epsilon"]
     x = (torch.randn(8, 64) * 1e-3).to(getattr(torch, dtype))
     expected = torch.nn.functional.rms_norm(x, (64,))
     assert torch.equal(torch.nn.functional.rms_norm(x, (64,), eps=epsilon), expected)
 
 
+@pytest.mark.long
 def test_gammas_offset_is_remarked(tmp_path):
     program = """
 class Norm(nn.Module):
@@ -259,7 +273,7 @@ LOSSES = {
 @pytest.mark.parametrize("form", LOSSES)
 def test_cross_entropies_are_recognised_by_what_they_compute(tmp_path, form):
     program = f"x, y = leaf(6, 7), labels(6)\n({LOSSES[form]}).backward()\n"
-    calls, beside, _ = recorded(tmp_path, program)
+    calls, beside = recorded_here(tmp_path, program)
     assert calls["cross_entropy_loss_grad"] == [
         (
             {
@@ -289,7 +303,7 @@ if hasattr(torch.nn.functional, "linear_cross_entropy"):
 @pytest.mark.parametrize("form", LISTED_LOSSES)
 def test_other_cross_entropies_are_listed(tmp_path, form):
     program = f"x, y = leaf(6, 7), labels(6)\n{LISTED_LOSSES[form]}\n"
-    calls, beside, _ = recorded(tmp_path, program)
+    calls, beside = recorded_here(tmp_path, program)
     assert not calls
     assert beside["not_recognised"]
 
@@ -309,6 +323,7 @@ THREADS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", THREADS)
 def test_calls_of_other_threads_are_recorded(tmp_path, form):
     calls, beside, _ = recorded(tmp_path, f"{STEP}\n{THREADS[form]}\n")
@@ -330,6 +345,7 @@ FORKS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORKS)
 def test_forked_processes_that_made_calls_are_named(tmp_path, form):
     calls, beside, shown = recorded(tmp_path, f"torch.set_num_threads(1)\n{STEP}\n{FORKS[form]}\n")
@@ -339,11 +355,13 @@ def test_forked_processes_that_made_calls_are_named(tmp_path, form):
     assert "forked processes made calls" in shown
 
 
+@pytest.mark.long
 def test_a_child_without_calls_is_not_named(tmp_path):
     program = "import os\npid = os.fork()\nif pid == 0: os._exit(0)\nos.waitpid(pid, 0)\n"
     assert "processes" not in recorded(tmp_path, program)[1]
 
 
+@pytest.mark.long
 def test_a_script_may_change_its_directory(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     script = tmp_path / "train.py"
@@ -370,11 +388,13 @@ sys.modules.pop("torch_npu", None)
 """
 
 
+@pytest.mark.long
 def test_libraries_that_look_for_an_npu_find_none(tmp_path):
     calls, _, _ = recorded(tmp_path, NPU_LOOKUPS)
     assert calls.keys() == {"rms_norm", "rms_norm_grad"}
 
 
+@pytest.mark.long
 def test_a_script_with_transformers_is_recorded(tmp_path):
     pytest.importorskip("transformers", reason="transformers is not installed")
     program = """
@@ -441,6 +461,7 @@ assert torch.einsum("npu,npu->n", *[torch.ones(2, 3, 4)] * 2).tolist() == [12, 1
 """
 
 
+@pytest.mark.long
 def test_what_a_program_puts_on_an_npu_is_on_the_cpu(tmp_path):
     calls, _, _ = recorded(tmp_path, ON_AN_NPU)
     assert {name: count for name, [(_, count)] in calls.items()} == {
@@ -450,6 +471,7 @@ def test_what_a_program_puts_on_an_npu_is_on_the_cpu(tmp_path):
     }
 
 
+@pytest.mark.long
 def test_what_programs_for_the_npu_do_at_their_start_works(tmp_path):
     calls, _, text = recorded(tmp_path, START)
     assert {name: count for name, [(_, count)] in calls.items()} == {
@@ -476,6 +498,7 @@ _, chosen = torch.topk(scores, 2)
 """
 
 
+@pytest.mark.long
 def test_the_loss_of_a_router_is_no_routing_and_warns_of_nothing(tmp_path):
     calls, head, _ = recorded(tmp_path, ROUTER_LOSS, environment={"PYTHONWARNINGS": "error"})
     assert not calls

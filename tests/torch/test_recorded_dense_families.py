@@ -9,6 +9,8 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 
 import npu_sim.torch as simulated  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 LAYERS, BATCH, TOKENS, HEADS, KEYS, COLUMNS = 2, 2, 6, 4, 2, 16
 SIZES = {
     "vocab_size": 64,
