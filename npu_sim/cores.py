@@ -1,4 +1,4 @@
-"""Hardware profiles: products, their SoCs, and the integers that planners take of them; releases.
+"""Hardware profiles and releases: products, their SoCs, and the integers that planners take.
 
 A profile file (``configs/*.yaml``, or a user's own in the same format) describes one product: the
 facts of all its SoCs, the SoCs with their differences, and the limits that the product

@@ -1,7 +1,7 @@
 """What impossible elements have in common, and alternatives that may explain them.
 
-Common properties are places, bits, ratio, format ... An alternative is simulated, and its bits are
-compared.
+Common properties are, among others, places, bits, a ratio or a format. An alternative is simulated,
+and its bits are compared.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
