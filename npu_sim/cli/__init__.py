@@ -1,7 +1,6 @@
 """The command line ``npu-sim``."""
 
 import sys
-from argparse import ArgumentParser
 from io import TextIOWrapper
 from operator import attrgetter
 from typing import Any
@@ -49,7 +48,14 @@ def _run(typed: list[str]) -> int:
 
 def _operators_first(typed: list[str]) -> list[str]:
     """Move ``--operators FILE`` to the front, so that it is accepted anywhere."""
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--operators", action="append", default=[], nargs="?", const="")
-    found, others = parser.parse_known_args(typed)
-    return [*(f"--operators={file}" for file in found.operators), *others]
+    files: list[str] = []
+    others: list[str] = []
+    arguments = iter(typed)
+    for argument in arguments:
+        if argument == "--operators":
+            files += [argument, next(arguments, "")]
+        elif argument.startswith("--operators="):
+            files.append(argument)
+        else:
+            others.append(argument)
+    return files + others

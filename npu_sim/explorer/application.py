@@ -140,7 +140,7 @@ class Explorer:
         """Close the socket, end the computation and remove dropped files."""
         self.socket.close()
         self.jobs.end()
-        self.dropped.folder.cleanup()
+        self.dropped.forget()
 
 
 Handler = Callable[[Explorer, State], Response]

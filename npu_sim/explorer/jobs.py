@@ -110,6 +110,11 @@ class DroppedFiles:
                 old.unlink()
         return folder / name
 
+    def forget(self) -> None:
+        """Remove the folder if a file was dropped."""
+        if "folder" in vars(self):
+            self.folder.cleanup()
+
 
 def without_folder(error: NpuSimError, folder: Path) -> NpuSimError:
     """Return an error whose message omits the temporary folder from file names."""

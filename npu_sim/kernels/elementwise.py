@@ -188,6 +188,28 @@ NAN_DISTANCE = np.iinfo(np.int64).max
 """Result of `ulp_distance` between nan and a number."""
 
 
+@kernel
+def _distance_all(block, first, second, magnitude_mask, infinity, shift, out):
+    left = first[block * BLOCK : (block + 1) * BLOCK]
+    right = second[block * BLOCK : (block + 1) * BLOCK]
+    target = out[block * BLOCK : (block + 1) * BLOCK]
+    for index in range(target.size):
+        left_bits, right_bits = np.int64(left[index]), np.int64(right[index])
+        left_magnitude, right_magnitude = left_bits & magnitude_mask, right_bits & magnitude_mask
+        # Patterns grow with the magnitude. With the sign applied, neighbours differ by one, also
+        # across 0.
+        left_place, right_place = left_magnitude >> shift, right_magnitude >> shift
+        if left_bits != left_magnitude:
+            left_place = -left_place
+        if right_bits != right_magnitude:
+            right_place = -right_place
+        left_is_nan, right_is_nan = left_magnitude > infinity, right_magnitude > infinity
+        distance = abs(left_place - right_place)
+        if left_is_nan or right_is_nan:
+            distance = np.int64(0 if left_is_nan and right_is_nan else NAN_DISTANCE)
+        target[index] = distance
+
+
 def ulp_distance(first: Any, second: Any, dtype: Any) -> Array:
     """Count the representable steps between two arrays of the same shape.
 
@@ -206,19 +228,15 @@ def ulp_distance(first: Any, second: Any, dtype: Any) -> Array:
         number; inf is one step from the largest finite value.
     """
     kind = _format(dtype)
-    sides = stored_as(first, kind), stored_as(second, kind)
-    _require_same_shape(*sides)
-    mask, infinity = magnitude_patterns(kind)
+    left, right = stored_as(first, kind), stored_as(second, kind)
+    _require_same_shape(left, right)
+    out = np.empty(left.shape, np.int64)
+    unsigned = UNSIGNED[kind.itemsize]
+    flat_left, flat_right = (side.view(unsigned).reshape(-1) for side in (left, right))
     shift = FP32_MANTISSA_BITS - kind.mantissa_bits if kind.name == "hf32" else 0
-    bits = [side.view(f"i{kind.itemsize}").astype(np.int64) for side in sides]
-    left_is_nan, right_is_nan = ((pattern & mask) > infinity for pattern in bits)
-    # Patterns grow with the magnitude. With the sign applied, neighbours differ by one, also
-    # across 0.
-    left, right = (
-        np.where(pattern < 0, -((pattern & mask) >> shift), pattern >> shift) for pattern in bits
-    )
-    distance = np.where(left_is_nan | right_is_nan, NAN_DISTANCE, np.abs(left - right))
-    return np.where(left_is_nan & right_is_nan, 0, distance)
+    patterns = magnitude_patterns(kind)
+    _distance_all.over(_blocks(out), flat_left, flat_right, *patterns, shift, out.reshape(-1))
+    return out
 
 
 def _require_same_shape(first: Array, second: Array) -> None:
@@ -230,6 +248,25 @@ def _require_same_shape(first: Array, second: Array) -> None:
 
 def _format(dtype: Any) -> Format:
     return FORMATS["hf32" if dtype == "hf32" else floating(dtype)]
+
+
+@kernel
+def _error_all(block, stored, reference, reference_bits, scales, largest, out):
+    bias = scales.size // 2  # exponents 1 - bias .. bias
+    part = stored[block * BLOCK : (block + 1) * BLOCK]
+    references = reference[block * BLOCK : (block + 1) * BLOCK]
+    bits = reference_bits[block * BLOCK : (block + 1) * BLOCK]
+    target = out[block * BLOCK : (block + 1) * BLOCK]
+    for index in range(part.size):
+        value, right = np.float64(widen(part[index])), references[index]
+        exponent = ((bits[index] >> 52) & 0x7FF) - 1023
+        scale = scales[min(max(exponent + bias - 1, 0), scales.size - 1)]
+        if np.isnan(value) or np.isnan(right):
+            target[index] = 0.0 if np.isnan(value) and np.isnan(right) else np.inf
+        elif np.isinf(value) and (value > 0) == (right > 0) and abs(right) >= largest + 0.5 / scale:
+            target[index] = 0.0  # this reference rounds to inf
+        else:
+            target[index] = abs(value - right) * scale
 
 
 def ulp_error(array: Any, reference: Any, dtype: Any) -> Array:
@@ -256,14 +293,10 @@ def ulp_error(array: Any, reference: Any, dtype: Any) -> Array:
     kind = _format(dtype)
     stored, right = stored_as(array, kind), np.require(reference, np.float64, ["C", "A"])
     _require_same_shape(stored, right)
-    values = widen_array(stored).astype(np.float64)
-    exponents = ((right.view(np.int64) >> 52) & 0x7FF) - 1023
-    exponents = np.clip(exponents, 1 - kind.bias, kind.bias)
+    out = np.empty(stored.shape, np.float64)
+    exponents = np.arange(1 - kind.bias, kind.bias + 1)
     scales = np.ldexp(1.0, kind.mantissa_bits - exponents)
-    value_is_nan, right_is_nan = np.isnan(values), np.isnan(right)
-    rounds_to_inf = np.isinf(values) & ((values > 0) == (right > 0))
-    rounds_to_inf &= np.abs(right) >= kind.largest_finite + 0.5 / scales
-    with np.errstate(invalid="ignore"):
-        error = np.abs(values - right) * scales
-    error = np.where(value_is_nan | right_is_nan, np.inf, error)
-    return np.where((value_is_nan & right_is_nan) | rounds_to_inf, 0.0, error)
+    flat, bits = right.reshape(-1), right.view(np.int64).reshape(-1)
+    largest, target = kind.largest_finite, out.reshape(-1)
+    _error_all.over(_blocks(out), stored.reshape(-1), flat, bits, scales, largest, target)
+    return out

@@ -452,14 +452,27 @@ def from_storage(bits: Array, dtype: Any) -> Array:
     return bits.view(numpy_dtype(name))
 
 
+class _Memory:
+    """A writable view of an array's memory; keeps the array alive."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        interface = array.__array_interface__
+        self.__array_interface__ = interface | {"data": (interface["data"][0], False)}
+
+
 def kernel_input(array: Any) -> Array:
     """Return an array that a kernel only reads: its storage view, C-contiguous and aligned.
 
-    Other dtypes stay. Copies only arrays with another memory layout. Nothing may be written through
-    the result.
+    Other dtypes stay. Copies only arrays with another memory layout. A read-only array becomes a
+    writable view of the same memory: plain Numba would compile every kernel a second time. Nothing
+    may be written through the result.
     """
     stored = _as_stored(as_array(array))
-    return stored if stored.flags.carray else np.require(stored, requirements=["C", "A"])
+    if stored.flags.carray:
+        return stored
+    stored = np.require(stored, requirements=["C", "A"])
+    return stored if stored.flags.writeable or stored.size == 0 else np.asarray(_Memory(stored))
 
 
 def _as_stored(values: Array) -> Array:

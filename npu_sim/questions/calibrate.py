@@ -71,20 +71,24 @@ def measured_ceilings(
 
 def _unusable(launch: MeasuredLaunch, vector_cores: int) -> str:
     """Return why a launch cannot be used for a ceiling; empty if it can."""
-    reasons = {
-        "not on vector cores": not launch.is_vector,
-        # large moves of a data base, which states no cores, use all
-        "not on all vector cores": launch.block_dim not in (None, vector_cores),
-        "kernels that are planned here": operator_of_launch(launch.kernel) is not None,
-        "gathers and sorts": any(part in launch.kernel.lower() for part in SCATTERED),
-        "without shapes or duration": not launch.inputs
+    if not launch.is_vector:
+        return "not on vector cores"
+    if launch.block_dim not in (None, vector_cores):  # large moves of a data base use all
+        return "not on all vector cores"
+    if operator_of_launch(launch.kernel) is not None:
+        return "kernels that are planned here"
+    if any(part in launch.kernel.lower() for part in SCATTERED):
+        return "gathers and sorts"
+    if (
+        not launch.inputs
         or not launch.outputs
         or None in (*launch.inputs, *launch.outputs)
-        or not launch.duration_us,
-        Text("less than {streamed_bytes} bytes", streamed_bytes=STREAMED_BYTES): _moved(launch)[1]
-        < STREAMED_BYTES,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), "")
+        or not launch.duration_us
+    ):
+        return "without shapes or duration"
+    if _moved(launch)[1] < STREAMED_BYTES:
+        return Text("less than {streamed_bytes} bytes", streamed_bytes=STREAMED_BYTES)
+    return ""
 
 
 def _moved(launch: MeasuredLaunch) -> tuple[str, int]:

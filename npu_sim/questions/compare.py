@@ -68,7 +68,10 @@ def upgrades(outcomes: Sequence[tuple[Profile, Plan | Unplanned]]) -> tuple[Upgr
     found = grouped(  # keys have no SoCs, so equal changes merge
         (
             Upgrade(
-                *(product, (), old.release, new.release),
+                product,
+                (),
+                old.release,
+                new.release,
                 plan_changes(before, after),
                 changed_bits(before, after),
             ),

@@ -266,8 +266,8 @@ def limits(
         )
     call = fixed_call(declared, fixed, require_bool("deterministic", deterministic))
     groups = device_groups(product, soc, release)
-    second, _, listed = "".join(names[1:]).partition("=")
-    axes = [number_of(call, name) for name in (*names[:1], *filter(None, [second]))]
+    second, _, listed = (names[1] if len(names) > 1 else "").partition("=")
+    axes = [number_of(call, name) for name in (*names[:1], *([second] if second else []))]
     if len(set(axes)) < len(axes):
         raise UsageError("vary", Text("vary: {name} twice", axes[0]), "two different names")
     vary, along = (*(axis.name for axis in axes), "", "")[:2]

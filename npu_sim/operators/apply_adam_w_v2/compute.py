@@ -14,6 +14,8 @@ from npu_sim.tiling.apply_adam_w_v2 import CAST, STATE, path_of
 
 F = np.float32
 ONE = F(1)
+UNCERTAIN = 1e-6
+"""Relative uncertainty of a scalar from which on it is reported."""
 
 
 def power(x: np.float32, y: np.float32) -> np.float32:
@@ -134,7 +136,7 @@ def _data_caveats(
             "step + 1 is 0: both powers are 1, and var is nan everywhere",
         )
     for name, value in uncertainties(powers).items():
-        if value > 1e-6:
+        if value > UNCERTAIN:
             yield caveat(
                 "early_steps_uncertain",
                 "step",

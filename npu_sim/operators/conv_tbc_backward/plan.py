@@ -163,7 +163,7 @@ def _part(name: str, size: int, evidence: Evidence, note: str) -> WorkspacePart:
 
 
 class _Executor(Executor):
-    """Collects the launches in order."""
+    """Collects the launches of the convolution, whose routes share Transposes and operands."""
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
