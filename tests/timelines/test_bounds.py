@@ -109,9 +109,10 @@ def test_no_bound_is_above_a_measured_row():
     for group in answer.groups:
         assert 0 < group.bound_us <= min(group.times)
     for group in answer.calls:
+        bounds = [launch.us for launch in group.timeline.launches]
         for call in group.calls:
-            measured = [launch.duration_us for launch in call.launches]
-            assert all(us <= time for us, time in zip(group.bounds_us, measured, strict=True))
+            measured = [launch.duration_us for launch in call]
+            assert all(us <= time for us, time in zip(bounds, measured, strict=True))
 
 
 @needs_the_rows
