@@ -14,6 +14,8 @@ from hypothesis import settings
 ROOT = Path(__file__).parents[1]
 
 os.environ["NPU_SIM_LANG"] = "en"
+# Each of the processes that tests start would compile the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None, max_examples=1000)
 settings.load_profile("fixed")

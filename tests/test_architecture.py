@@ -208,7 +208,9 @@ print(json.dumps([modules, list(entered), depths]))
 """
 
 
-@pytest.fixture(scope="module", params=["call", "plan", "sweep"])
+@pytest.fixture(
+    scope="module", params=["call", "plan", pytest.param("sweep", marks=pytest.mark.long)]
+)
 def way(request):
     """Kind of a call, modules it imports, modules it enters in order, and depths at kernels."""
     command = [sys.executable, "-c", TRACE, request.param]

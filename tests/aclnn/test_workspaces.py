@@ -18,6 +18,7 @@ from tests.aclnn.calls import (
     strided,
     workspace_of,
 )
+from tests.cases import every
 
 
 def run_call(operator, call, **settings):
@@ -77,7 +78,7 @@ def test_strided_tokens_and_indices_are_copied_at_the_end(name):
     assert executor.workspace.kernel_bytes == 24 * 60 + 64 * 48 + 16 * 2**20
 
 
-@pytest.mark.parametrize("kind", [FP32, BF16])
+@pytest.mark.parametrize("kind", every(2, [FP32, BF16]))
 def test_conv_has_areas_for_casts_and_cube_layouts(kind):
     executor = run_call("conv_tbc_backward", conv(kind, math=2))
     assert {area.name for area in executor.workspace.areas} >= {
@@ -88,7 +89,7 @@ def test_conv_has_areas_for_casts_and_cube_layouts(kind):
     }
 
 
-@pytest.mark.parametrize("kind", [FP32, BF16])
+@pytest.mark.parametrize("kind", every(2, [FP32, BF16]))
 def test_conv_copies_strided_operands_twice(kind):
     call = conv(kind)
     shapes = {"self": (7, 3, 4), "input": (7, 3, 5), "weight": (3, 5, 4)}

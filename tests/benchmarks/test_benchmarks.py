@@ -8,6 +8,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from tests.cases import every
+
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 if not FOLDER.exists():
     pytest.skip("the benchmarks are not part of a source distribution", allow_module_level=True)
@@ -116,7 +118,7 @@ def test_every_small_alternative_has_a_row(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("operator", "as_users"), [("moe", False), ("moe", True), ("conv_tbc", False)]
+    ("operator", "as_users"), every(3, [("moe", False), ("moe", True), ("conv_tbc", False)])
 )
 def test_a_case_is_a_row_and_bars(operator, as_users):
     row = operators.measure(tiny(operator), 1, [], as_users)

@@ -7,6 +7,8 @@ from html import unescape
 import numpy as np
 import pytest
 
+from tests.cases import every
+
 RMS = ("rms_norm_grad", "--dy", "64x512:bf16", "--gamma", "512:bf16")
 EMBEDDING = (
     "embedding_dense_backward",
@@ -70,7 +72,7 @@ def without_times(page):
     return re.sub(r"<details><summary>wall time.*?</details>", "", page, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("name", every(3, REPORTS))
 def test_the_command_in_a_report_reproduces_the_report(cli, folder, name):
     arguments, stated = REPORTS[name]
     report = folder / "report.html"

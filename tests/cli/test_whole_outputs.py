@@ -9,6 +9,7 @@ import pytest
 
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.studies.caveats import CAVEATS
+from tests.cases import every
 from tests.measured import EMBEDDING, GRAD, OTHER, write_csv
 
 NORM = "rms_norm_grad --dy 4096x7168:bf16 --gamma 7168:bf16"
@@ -32,7 +33,7 @@ COMMANDS = [
     "preflight calls.jsonl --products A2,A3",
     "preflight no_calls.jsonl",
     f"plan {NORM} --deterministic --workspace",
-    pytest.param("profile kernel_details.csv", marks=pytest.mark.long),
+    "profile kernel_details.csv",
     "profile kernel_details.csv --details all",
     "products",
     "caveats",
@@ -79,7 +80,7 @@ def output(cli, tmp_path, monkeypatch):
     return text
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", every(3, COMMANDS))
 def test_no_number_of_more_than_seven_digits_is_without_separators(output, command):
     assert LONG_NUMBER.findall(output(command)) == []
 
@@ -114,7 +115,7 @@ def english_words(text, command):
     return words - TYPED - set(re.findall(r"\w+", command))
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", every(3, COMMANDS))
 def test_chinese_outputs_have_no_english_words(output, monkeypatch, command):
     monkeypatch.setenv("NPU_SIM_LANG", "zh")
     assert english_words(output(command), command) == set()

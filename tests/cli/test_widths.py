@@ -138,7 +138,7 @@ def test_every_command_has_an_example():
     }  # a server; a library that may be missing; files that exist afterwards; arrays; a script
 
 
-@pytest.mark.parametrize("example", every(4, [*EXAMPLES, *HELPS]))
+@pytest.mark.parametrize("example", every(8, [*EXAMPLES, *HELPS]))
 def test_an_example_fits_every_width(cli, folder, monkeypatch, example):
     shown = []
     monkeypatch.setattr(layout, "print_to", lambda screen, view: shown.append((screen.width, view)))

@@ -29,6 +29,7 @@ from npu_sim.framework.inference import arguments_of
 from npu_sim.language import Text, translated, using_language
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from npu_sim.status import NotModelledError, UsageError
+from tests.cases import every
 from tests.cli import runner
 
 STATE = {
@@ -414,7 +415,7 @@ def begin(client, beginning, explorer):
     client.sendall(BEGINNINGS[beginning].format(port=access.port, token=access.token).encode())
 
 
-@pytest.mark.parametrize("beginning", BEGINNINGS)
+@pytest.mark.parametrize("beginning", every(3, BEGINNINGS))
 def test_incomplete_requests_block_no_others_and_time_out(served, beginning):
     with ExitStack() as connections:
         slow = [connections.enter_context(connect(served)) for _ in range(60)]

@@ -18,6 +18,7 @@ from npu_sim.cores import config_directory
 from npu_sim.files import reading, writing
 from npu_sim.files.tensors import read_tensor
 from npu_sim.sweeps.runner import run_sweep, sweep_to
+from tests.cases import every
 from tests.cli.runner import npu_sim as run_here
 from tests.lines import check_line
 
@@ -226,7 +227,7 @@ def test_invalid_targets_are_refused_before_the_work(
     ]
 
 
-@pytest.mark.parametrize("name", ["run --out", "preflight --out", "plan --report"])
+@pytest.mark.parametrize("name", every(3, ["run --out", "preflight --out", "plan --report"]))
 def test_a_full_disk_is_one_message_and_leaves_no_files(tmp_path, name):
     target = {"run --out": "y.npz"}.get(name, "out")
     (tmp_path / "calls.jsonl").write_text(CALLS * 10, encoding="utf-8")
@@ -497,7 +498,7 @@ def test_a_missing_partial_output_is_not_resumed(tmp_path):
         sweep_to(target, *SWEEP, chunk_rows=10, resume=True, **COLUMNS)
 
 
-@pytest.mark.parametrize("ending", ["", ".csv", ".parquet"])
+@pytest.mark.parametrize("ending", every(3, ["", ".csv", ".parquet"]))
 def test_a_sweep_killed_at_any_final_step_can_be_resumed(tmp_path, monkeypatch, ending):
     """The process may be killed after every system call that removes or renames."""
     if ending == ".parquet":

@@ -204,7 +204,9 @@ def test_children_forked_while_a_thread_compiles_can_compile():
     assert ended(FORKS_WHILE_COMPILING, seconds=90, NPU_SIM_CACHE_DIR="") == "ended\n"
 
 
-@pytest.mark.parametrize("module", ["npu_sim.operators", "npu_sim.framework.execution", "numba"])
+@pytest.mark.parametrize(
+    "module", every(3, ["npu_sim.operators", "npu_sim.framework.execution", "numba"])
+)
 def test_a_child_forked_while_a_thread_imports_npu_sim_states_it(module):
     assert ended(FORK_WHILE_IMPORTING, module) == "ended\n"
 

@@ -325,7 +325,11 @@ def scaled(stored, factor, out):
 
 @pytest.mark.parametrize(
     ("source", "target"),
-    [("float16", "float16"), ("bfloat16", "bfloat16"), ("float32", "bfloat16")],
+    [
+        ("bfloat16", "bfloat16"),
+        pytest.param("float16", "float16", marks=pytest.mark.long),
+        pytest.param("float32", "bfloat16", marks=pytest.mark.long),
+    ],
 )
 def test_widen_and_narrow_in_a_parallel_kernel(source, target, sample):
     with np.errstate(over="ignore", invalid="ignore"):

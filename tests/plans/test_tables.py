@@ -29,7 +29,7 @@ def answers(tmp_path_factory):
     launches = [GRAD._replace(vector_us=38.6), *EMBEDDING]
     file = write_csv(tmp_path_factory.mktemp("profile") / "two.csv", launches)
     return {
-        "sweep": npu_sim.sweep("rms_norm_grad", {"row": [1, 64], "product": ["A2", "A3"]}),
+        "sweep": npu_sim.sweep("swi_glu", {"row": [1, 64], "product": ["A2", "A3"]}),
         "rows": study.outputs[0].rows,
         "calls": npu_sim.preflight(CALLS, products="A2,A3", timed=True),
         "profile": npu_sim.read_profile(file, soc="Ascend910B3"),

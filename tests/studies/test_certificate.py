@@ -5,6 +5,7 @@ from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim
 from npu_sim.show.studies import certificate_lines
 from npu_sim.studies.certificate import certify, probed_tree
+from tests.cases import every
 from tests.studies import calls
 
 PATHS = {
@@ -83,7 +84,7 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", every(3, PATHS))
 def test_the_tree_probed_from_the_kernel_equals_the_declared_tree(path):
     operator, call = PATHS[path]
     certificates = certify(operator, **call)

@@ -21,7 +21,7 @@ def planned(name, soc=None):
     return npu_sim.plan(operator, product=profile, **arguments), profile
 
 
-@pytest.mark.parametrize("name", every(5, CALLS))
+@pytest.mark.parametrize("name", every(9, CALLS))
 def test_the_trace_adds_up_to_the_table_and_nothing_overlaps(name):
     plan, profile = planned(name)
     table = timeline(plan, profile)
@@ -113,7 +113,7 @@ def test_everything_is_read_and_written_at_least_once(name, read, written):
     assert written <= table.written_bytes <= max(1.2 * written, table.read_bytes)
 
 
-@pytest.mark.parametrize("name", every(5, CALLS))
+@pytest.mark.parametrize("name", every(9, CALLS))
 def test_shares_and_sums_are_consistent(name):
     table = timeline(*planned(name))
     assert table.label == "lower bound"
@@ -237,7 +237,7 @@ def test_a_faster_clock_shortens_the_bound_in_proportion():
     assert second / first == pytest.approx(1800 / 1500)
 
 
-@pytest.mark.parametrize("name", every(5, CALLS))
+@pytest.mark.parametrize("name", every(9, CALLS))
 def test_the_trace_shows_all_launches_one_after_the_other(name):
     plan, profile = planned(name)
     table = timeline(plan, profile)

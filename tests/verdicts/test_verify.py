@@ -37,7 +37,7 @@ def verified(operator, call, **outputs):
     return npu_sim.verify(operator, **call, **outputs)
 
 
-@pytest.mark.parametrize("path", every(2, TIMED))
+@pytest.mark.parametrize("path", every(4, TIMED))
 def test_random_orders_are_reachable(path):
     operator, output, call = TIMED[path]
     call = devices(call)
@@ -82,7 +82,7 @@ def test_named_orders_are_equal(path, order):
     )
 
 
-@pytest.mark.parametrize("path", every(2, TIMED))
+@pytest.mark.parametrize("path", every(4, TIMED))
 def test_a_witness_gives_the_measured_bits(path):
     operator, output, call = TIMED[path]
     call = devices(call)
