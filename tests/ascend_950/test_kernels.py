@@ -41,7 +41,7 @@ def values(array):
     return array.view(ml_dtypes.bfloat16) if array.dtype == np.uint16 else array
 
 
-@pytest.mark.parametrize("path", every(3, FILES), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", every(5, FILES), ids=lambda path: path.stem)
 def test_golden_results_bit_for_bit(path):
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files}

@@ -301,6 +301,7 @@ def test_a_curve_stays_within_its_data_and_labels_do_not_overlap(browser, writte
         assert first["bottom"] <= second["top"] + 1
 
 
+@pytest.mark.long
 def test_counts_are_sorted_by_value(browser, written):
     file, _ = written("sweep")
     browser.open(file.as_uri())
