@@ -90,6 +90,7 @@ def test_without_rows_dgamma_is_nan():
         npu_sim.run("rms_norm_grad", product="atlas_a2", **call(0, 100))
 
 
+@pytest.mark.long
 def test_the_switch_changes_nothing_and_dx_does_not_depend_on_rows():
     inputs = call(300, 1000, "bf16", "fp32")
     off, on = (

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import every
 from tests.processes import interruptible
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +38,7 @@ def environment(**others):
     return {**os.environ, "PYTHONPATH": str(ROOT), **others}
 
 
-@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+@pytest.mark.parametrize("layer", every(2, ["omp", "workqueue"]))
 @pytest.mark.parametrize("threads", [pytest.param("1", marks=pytest.mark.long), "2"])
 def test_a_child_forked_after_a_kernel_ran_can_compute(layer, threads):
     variables = environment(NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS=threads)

@@ -178,7 +178,7 @@ def ended(program, *arguments, seconds=20, **variables):
 @pytest.mark.parametrize(
     ("operator", "way"),
     every(
-        5,
+        6,
         [
             ("embedding_dense_backward", "run"),
             ("cross_entropy_loss_grad", "run"),

@@ -34,6 +34,7 @@ def test_a_cluster_of_processes_gives_the_same_records(address, small, monkeypat
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.long
 def test_a_cluster_writes_the_same_bytes(address, small, tmp_path):
     operator, grid, options = small
     local = sweep_to(tmp_path / "local.csv", operator, grid, chunk_rows=1000, **options)

@@ -11,7 +11,6 @@ from npu_sim.operators.rotary_position_embedding_grad.plan import ranges_of as r
 from npu_sim.tiling import rotary_position_embedding as forward
 from npu_sim.tiling import rotary_position_embedding_grad as gradient
 from npu_sim.tiling.common import BF16, FP16, FP32
-from tests.cases import every
 from tests.compiled_planners import compiled
 from tests.golden import not_reproduced, tiling_lines
 
@@ -95,7 +94,8 @@ def test_cores_of_the_gradient_cover_the_rows_and_buffers_fit(problem, device):
     assert used <= device.ub_bytes
 
 
-@pytest.mark.parametrize("planner", every(2, [forward, gradient]))
+@pytest.mark.long
+@pytest.mark.parametrize("planner", [forward, gradient])
 def test_compiled_planners_agree(planner):
     fast = compiled(planner.tile)
     for line in tiling_lines(planner.__name__.rpartition(".")[2])[:300]:
