@@ -5,6 +5,7 @@ hatchling runs the hook (``[tool.hatch.build.hooks.custom]`` in pyproject.toml).
 """
 
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from babel.messages.mofile import write_mo
@@ -15,11 +16,13 @@ LANGUAGE = Path(__file__).resolve().parents[1] / "npu_sim/language"
 
 
 def compile_catalogue() -> None:
-    """Write ``zh.mo``, the form of ``zh.po`` that gettext reads."""
+    """Write ``zh.mo``, the form of ``zh.po`` that gettext reads, as a whole."""
     with (LANGUAGE / "zh.po").open("rb") as source:
         catalogue = read_po(source, locale="zh_CN")
-    with (LANGUAGE / "zh.mo").open("wb") as target:
+    with NamedTemporaryFile(dir=LANGUAGE.parents[1], delete=False) as target:
         write_mo(target, catalogue)
+    Path(target.name).chmod(0o644)
+    Path(target.name).replace(LANGUAGE / "zh.mo")
 
 
 class CatalogueHook(BuildHookInterface):  # type: ignore[type-arg]

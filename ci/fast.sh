@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The fast part of CI, below six minutes: lint, types, unit tests and golden tests.
+# The fast part of CI, below six minutes: lint, types, unit tests and a part of the golden tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/lint.sh

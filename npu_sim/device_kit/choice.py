@@ -1,4 +1,4 @@
-"""Choice of the calls of a kit: the fewest small calls that take every path.
+"""Choice of the calls of a kit: the fewest small calls that take every path of small calls.
 
 Random calls of an operator are planned as integers, and those that differ in a field of their
 tiling are described by their *features*: the path, the words of its description and the dtype in

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.device_kit import choice
 from npu_sim.device_kit.run_on_device import CALLS as CALLS_OF_TORCH
 from npu_sim.device_kit.run_on_device import checksum, floating, make_input, random_bits
 
@@ -98,16 +97,16 @@ def test_an_honest_device_is_confirmed(kit):
 
 
 @pytest.mark.long
-def test_every_call_of_a_chosen_kit_is_confirmed(tmp_path, monkeypatch):
-    """The kit has every third operator; ``test_choice.py`` chooses one of all."""
-    some = dict([*CALLS_OF_TORCH.items()][::3])
-    monkeypatch.setattr(choice, "CALLS", some)
+def test_every_third_call_of_a_chosen_kit_is_confirmed(tmp_path):
     made = npu_sim.kit(soc=SOC, release=RELEASE, out=tmp_path / "kit")
-    assert {*made.calls} == {*some}
+    assert {*made.calls} == {*CALLS_OF_TORCH}
+    calls = tmp_path / "kit" / "calls.jsonl"
+    chosen = calls.read_text(encoding="utf-8").splitlines(keepends=True)[::3]
+    calls.write_text("".join(chosen), encoding="utf-8")
     run(tmp_path / "kit", "", 0, "--runs", "1")
     answer = npu_sim.check_kit(tmp_path / "kit")
     assert not answer.contradicted, found_in(answer)
-    assert {mode.number for mode in answer.modes} == {*range(1, sum(made.calls.values()) + 1)}
+    assert {mode.number for mode in answer.modes} == {*range(1, sum(made.calls.values()) + 1, 3)}
     assert {mode.outcome for mode in answer.modes} == {"confirmed"}
 
 

@@ -227,7 +227,7 @@ def constructed(path: Path) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
 # --- the facts ---
 
 
-@pytest.mark.parametrize("orders", every(2, [100, 300]))
+@pytest.mark.parametrize("orders", every(2, [100, 1000]))
 @pytest.mark.parametrize("name", every(3, PATHS))
 def test_an_element_outside_the_mask_never_moves(name, orders):
     path = PATHS[name]
