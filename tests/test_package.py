@@ -31,6 +31,7 @@ def built(tmp_path_factory):
     return wheel, sdist
 
 
+@pytest.mark.long
 def test_the_wheel_has_package_types_profiles_and_licence(built):
     with zipfile.ZipFile(built[0]) as wheel:
         names = set(wheel.namelist())
@@ -47,6 +48,7 @@ def test_the_wheel_has_package_types_profiles_and_licence(built):
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
 
 
+@pytest.mark.long
 def test_the_source_distribution_can_be_tested(built):
     """The distribution contains every file that its tests and its CI read."""
     with tarfile.open(built[1]) as sdist:

@@ -26,7 +26,7 @@ from npu_sim.kernels.engine.compile import (
     thread_scratch,
 )
 from npu_sim.kernels.vectors.lanes import ONE, ZERO, Floats, Integers
-from npu_sim.numbers.scalars import narrow, widen
+from npu_sim.numbers.scalars import bf16_to_fp32, fp16_to_fp32, fp32_to_bf16, fp32_to_fp16
 
 SEQUENTIAL = 0
 REVERSE = 1
@@ -38,6 +38,9 @@ POSITIVE_FIRST = 6
 
 FNV_OFFSET, FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 """FNV-1a, 64 bits: results are identified by hash."""
+
+OUTPUT_DTYPES = ("float32", "float16", "bfloat16")
+"""Dtypes of outputs; a kernel gets the position, so that it is compiled once for all of them."""
 
 
 # Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): ten rounds on
@@ -224,12 +227,22 @@ def _add_up(values: Floats, order: Integers, begin: int, end: int, sums: Floats)
             total[column] = total[column] + term[column]
 
 
+@device_function
+def rounded(value: Any, dtype: int) -> np.float32:
+    """Return an fp32 value as the output has it; ``dtype``: a position in OUTPUT_DTYPES."""
+    if dtype == 1:
+        return fp16_to_fp32(fp32_to_fp16(value))
+    if dtype == 2:
+        return bf16_to_fp32(fp32_to_bf16(value))
+    return value
+
+
 @long_kernel
 def _study_chunk(
     chunk: int,
     contributions: Contributions,
     orders: Orders,
-    stored: NDArray[Any],
+    dtype: int,
     spread: Spread,
     places: Integers,
     totals: Floats,
@@ -258,7 +271,7 @@ def _study_chunk(
                 total = sums[column]
                 if factors[part] != ONE:
                     total = total * factors[part]
-                result = widen(narrow(total, stored))
+                result = rounded(total, dtype)
                 digest = (digest ^ np.uint64(np.float32(result).view(np.uint32))) * FNV_PRIME
                 if position == 0 or result < lowest[part, column]:
                     lowest[part, column] = result
@@ -267,17 +280,17 @@ def _study_chunk(
             hashes[part, position] = digest
 
 
-def study_orders(
-    contributions: Contributions, orders: Orders, stored: NDArray[Any], spread: Spread
-) -> None:
+def study_orders(contributions: Contributions, orders: Orders, dtype: str, spread: Spread) -> None:
     """Add up every part in every order, and fill in ``spread``.
 
-    ``stored`` is an empty array of the output's storage dtype, which decides the final rounding.
+    ``dtype``: that of the output, one of OUTPUT_DTYPES.
     """
     threads, most = thread_count(), int(np.diff(contributions.starts).max(initial=0))
     places = thread_scratch(threads, 3, most, dtype=np.int64)
     totals = thread_scratch(threads, contributions.values.shape[1])
-    _study_chunk.over(threads, contributions, orders, stored, spread, places, totals)
+    _study_chunk.over(
+        threads, contributions, orders, OUTPUT_DTYPES.index(dtype), spread, places, totals
+    )
 
 
 @long_kernel

@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.arrival_orders import RANDOM, Contributions, arrival, open_lines
+from npu_sim.kernels.arrival_orders import (
+    OUTPUT_DTYPES,
+    RANDOM,
+    Contributions,
+    arrival,
+    open_lines,
+    rounded,
+)
 from npu_sim.kernels.engine.compile import (
     device_function,
     long_kernel,
@@ -21,7 +28,6 @@ from npu_sim.kernels.engine.compile import (
     thread_scratch,
 )
 from npu_sim.kernels.vectors.lanes import ONE, ZERO, Floats, Integers
-from npu_sim.numbers.scalars import narrow, widen
 
 REACHED, EXCLUDED_BY_ALL, EXCLUDED_BY_INTERVAL, NOT_FOUND = range(4)
 """How a search ended: order found; all orders enumerated; outside the interval; budget spent."""
@@ -43,8 +49,8 @@ LARGEST = float(np.finfo(np.float32).max)
 class Finish(NamedTuple):
     """Conversion of a sum to the output."""
 
-    stored: Any
-    """Empty array of the output's storage dtype, which decides the rounding."""
+    dtype: Any
+    """Dtype of the output, one of OUTPUT_DTYPES; in the kernel its position there."""
     largest: float
     """Largest finite value of the output's dtype, with saturation mode; 0 without."""
 
@@ -130,11 +136,11 @@ def value_of(key: int) -> np.float32:
 @device_function
 def finished(total: Any, goal: Goal) -> np.float32:
     """Return the output's value for a sum, as fp32."""
-    stored, largest = goal.finish
+    dtype, largest = goal.finish
     value = np.float32(total)
     if goal.factor != ONE:
         value = value * goal.factor
-    value = np.float32(widen(narrow(value, stored)))
+    value = rounded(value, dtype)
     if largest > 0.0:
         if value != value:
             return ZERO
@@ -537,7 +543,7 @@ def search(
         Conversion of sums to the output.
     effort
         Effort for every element.
-    prove
+    stops_early
         Whether to end at an order that was found, and at a value outside the interval, without a
         nearest value; otherwise all orders are enumerated where the budget allows it.
     initial : float32 (elements,), optional
@@ -545,7 +551,7 @@ def search(
 
     Returns
     -------
-    Outcome
+    Found
         How every search ended. It does not depend on the number of threads.
     int64 (contributions,)
         With one element that was reached: the order, as places among the part's contributions.
@@ -560,7 +566,8 @@ def search(
         *(np.empty(elements, np.int64) for _ in range(2)),
     )
     initial = np.zeros(elements, np.float32) if initial is None else initial
-    goals = Goal(targets, contributions.factors, initial, finish)
+    numbered = finish._replace(dtype=OUTPUT_DTYPES.index(finish.dtype))
+    goals = Goal(targets, contributions.factors, initial, numbered)
     _search_chunk.over(
         threads, contributions, places, goals, (effort.seed, stops_early), scratch, outcome
     )

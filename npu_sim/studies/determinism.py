@@ -18,12 +18,12 @@ from npu_sim.kernels import arrival_orders
 from npu_sim.kernels.arrival_orders import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, seed_words
 from npu_sim.kernels.elementwise import ulp_distance
 from npu_sim.language import Text
-from npu_sim.numbers.formats import canonical_dtype, storage_view
+from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators import run
 from npu_sim.operators.shared.study import StudyCall, study_call
 from npu_sim.orders.claims import Parts, Step
 from npu_sim.plans.answers import Columns, Printed, Tabular
-from npu_sim.status import without_internal_frames
+from npu_sim.status import UsageError, without_internal_frames
 
 
 class Term(NamedTuple):
@@ -287,13 +287,21 @@ def study_determinism(
     progress
         Called with the stage and the fraction done.
     **call
-        The call as for :func:`npu_sim.run`, without ``core_order`` and ``deterministic``.
+        The call as for :func:`npu_sim.run`, without ``core_order``.
 
     Raises
     ------
+    UsageError
+        With ``deterministic``.
     AclnnError
         As for :func:`npu_sim.run`.
     """
+    if call.pop("deterministic", False):
+        raise UsageError(
+            "deterministic",
+            "with deterministic computation there is one legal order, and nothing to study",
+            "leave it out: the study tells its result apart from the others'",
+        )
     first = run(operator, **call)
     fixed = run(operator, deterministic=True, **call)
     described, orders = study_call(operator, call), _orders(random_orders, seed, adversarial)
@@ -360,14 +368,13 @@ def _studied(
     progress: Callable[[float], None] | None = None,
 ) -> Iterator[_Studied]:
     """Yield the parts summed in every order; ``progress`` gets the number of elements done."""
-    done = 0
+    done, dtype = 0, canonical_dtype(output.dtype)
     codes = np.array([code for code, _ in orders.values()], np.int64)
     seeds = np.array([words for _, words in orders.values()], np.int64)
     for parts in batches:
         shape = (parts.count, parts.values.shape[1])
         lowest, highest = np.empty(shape, np.float32), np.empty(shape, np.float32)
         hashes = np.empty((parts.count, codes.size), np.uint64)
-        stored = storage_view(np.empty(0, output.dtype))
         for begin in range(0, codes.size, ORDERS_TOGETHER):
             tried = slice(begin, begin + ORDERS_TOGETHER)
             least, most = np.empty(shape, np.float32), np.empty(shape, np.float32)
@@ -377,7 +384,7 @@ def _studied(
                     parts.values, parts.starts, parts.cores, parts.keys, parts.factors
                 ),
                 arrival_orders.Orders(codes[tried], seeds[tried], parts.columns_together),
-                stored,
+                dtype,
                 arrival_orders.Spread(least, most, tried_hashes),
             )
             hashes[:, tried] = tried_hashes
@@ -387,9 +394,7 @@ def _studied(
                 fraction = min(begin + ORDERS_TOGETHER, codes.size) / codes.size
                 progress((done + parts.count * fraction) * shape[1])
         done += parts.count
-        ulps = ulp_distance(
-            lowest.astype(output.dtype), highest.astype(output.dtype), canonical_dtype(output.dtype)
-        )
+        ulps = ulp_distance(lowest.astype(output.dtype), highest.astype(output.dtype), dtype)
         yield _Studied(parts, lowest, highest, ulps, hashes)
 
 

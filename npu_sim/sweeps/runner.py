@@ -104,7 +104,8 @@ class LocalEngine:
     ) -> None:
         from numba.core.errors import NumbaError
 
-        from npu_sim.sweeps.compile import fill_function  # loads Numba
+        from npu_sim.kernels.engine.compile import collection_paused  # loads Numba
+        from npu_sim.sweeps.compile import fill_function
 
         self.rows = space.rows
         self.dtype = record_dtype(columns)
@@ -113,7 +114,8 @@ class LocalEngine:
         self._arrays = _arrays(space)
         self._threads = threads or usable_cores()
         try:
-            self._fill(np.empty(0, self.dtype), 0, *self._arrays)  # compile before threads start
+            with collection_paused():  # compile before threads start
+                self._fill(np.empty(0, self.dtype), 0, *self._arrays)
         except NumbaError as error:
             raise UsageError(
                 "tile",

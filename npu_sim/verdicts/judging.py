@@ -24,7 +24,7 @@ from npu_sim.kernels.arrival_orders import (
 from npu_sim.kernels.arrival_search import ELEMENTS_TOGETHER, Effort, Finish
 from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.language import Text
-from npu_sim.numbers.formats import FORMATS, canonical_dtype, storage_view
+from npu_sim.numbers.formats import FORMATS, canonical_dtype
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import LastWrites, OpenRule, Parts, Step
 from npu_sim.plans.answers import Progress
@@ -218,17 +218,14 @@ class MeasuredOutput:
 
         - ``positions``: flat indices of the same elements.
         """
-        dtype, initial = self.given.dtype, self.initial
-        largest = float(FORMATS[canonical_dtype(dtype)].largest_finite)
+        dtype, initial = canonical_dtype(self.given.dtype), self.initial
         few = stops_early and self.budget.is_spent
         sums = min(self.budget.sums, FEW_SUMS) if few else self.budget.sums
         return arrival_search.search(
             Contributions(parts.values, parts.starts, parts.cores, parts.keys, parts.factors),
             places,
             widen_array(self.given.reshape(-1)[positions]),
-            Finish(
-                storage_view(np.empty(0, dtype)), largest if self.call.profile.saturates else 0.0
-            ),
+            Finish(dtype, FORMATS[dtype].largest_finite if self.call.profile.saturates else 0.0),
             Effort(sums, self.budget.seed),
             stops_early=stops_early,
             initial=None if initial is None else initial.reshape(-1)[positions],

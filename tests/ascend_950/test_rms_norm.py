@@ -28,7 +28,7 @@ def test_the_kernel_adds_as_its_declared_tree(columns, dtype):
 
 
 @pytest.mark.parametrize(
-    ("columns", "dtype"), every(3, zip(SPLIT, 4 * ("float32", "float16"), strict=False))
+    ("columns", "dtype"), every(4, zip(SPLIT, 4 * ("float32", "float16"), strict=False))
 )
 def test_pieces_are_added_as_their_declared_tree(columns, dtype):
     assert npu_sim.plan("rms_norm", product=A5, **call(1, columns, dtype)).path == "split"

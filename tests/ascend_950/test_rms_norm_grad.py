@@ -63,7 +63,7 @@ def test_many_rows_are_added_as_their_declared_tree(rows, columns):
     assert dgamma.agrees is True
 
 
-@pytest.mark.parametrize("columns", every(5, [8192, 6145, 10000, 12289, 16384]))
+@pytest.mark.parametrize("columns", every(5, [6145, 8192, 10000, 12289, 16384]))
 def test_wide_rows_are_added_as_their_declared_tree(columns):
     certificates = certify("rms_norm_grad", product=A5, **call(2, columns))
     assert [one.agrees for one in certificates] == [True, True]

@@ -40,7 +40,7 @@ def test_the_json_of_a_command_names_its_schema(cli, form):
 
 
 def test_a_sweep_and_its_folder_name_their_schemas(cli, tmp_path):
-    outcome = cli("sweep", "swi_glu", "--grid", "row=1..4", "--out", tmp_path / "plans", "--json")
+    outcome = cli("sweep", "rms_norm", "--grid", "row=1..4", "--out", tmp_path / "plans", "--json")
     assert outcome.data["schema"] == "npu_sim.sweep/1"
     assert (
         json.loads((tmp_path / "plans" / "sweep.json").read_text(encoding="utf-8"))["schema"]

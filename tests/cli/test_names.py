@@ -166,9 +166,7 @@ def test_aliases_are_accepted_by_every_command(cli, tmp_path):
     assert {(row["product"], *row["socs"]) for row in rows if row["product"] == "atlas_a3"} == {
         ("atlas_a3", "Ascend910_9391")
     }
-    records = npu_sim.sweep(
-        "RMS_NORM", {"row": [1, 2], "soc": "910B3"}, columns=["product", "soc", "row"]
-    )
+    records = npu_sim.sweep("RMS_NORM", {"row": [1, 2], "soc": "910B3"})
     assert set(records.words("product")) == {"atlas_a2"}
     lines = tmp_path / "calls.jsonl"
     lines.write_text(

@@ -43,7 +43,7 @@ REPORTS = {
         ("--product atlas_a2", "--socs all", "--release 9.1"),
     ),
     "sweep": (
-        ("sweep", "rms_norm_grad", "--grid", "row=1..50"),
+        ("sweep", "rms_norm", "--grid", "row=1..50"),
         ("--grid product=atlas_a2", "--grid release=9.1", "--seed 0"),
     ),
     "preflight": (

@@ -67,7 +67,7 @@ assert os.waitpid(child, 0)[1] == 0
 """
 
 
-@pytest.mark.parametrize("start", ["thread_count()", "limit_threads(2)"])
+@pytest.mark.parametrize("start", every(2, ["thread_count()", "limit_threads(2)"]))
 def test_a_child_forked_after_threads_were_counted_or_limited_can_compute(start):
     code = FORK_WITHOUT_A_KERNEL.format(start=start)
     command = [sys.executable, "-W", "ignore", "-c", code]
@@ -82,7 +82,7 @@ def test_a_child_forked_after_threads_were_counted_or_limited_can_compute(start)
     assert process.returncode == 0, process.stderr
 
 
-@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+@pytest.mark.parametrize("layer", every(2, ["workqueue", "omp"]))
 def test_two_python_threads_compute_concurrently(layer):
     variables = environment(NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2")
     command = [sys.executable, "-m", "tests.hostile.two_threads"]

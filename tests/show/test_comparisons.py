@@ -335,6 +335,7 @@ def test_limit_bars_are_to_scale_and_refused_products_keep_their_row(browser, wr
     assert len(drawn) + endless + refused == 2 * len(data["rows"])
 
 
+@pytest.mark.long
 def test_sweep_bounds_equal_those_of_limits(written, capsys, monkeypatch):
     _, data = written("sweep with a bound")
     arguments = (

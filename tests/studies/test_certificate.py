@@ -4,6 +4,7 @@ import pytest
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim
 from npu_sim.show.studies import certificate_lines
+from npu_sim.status import UsageError
 from npu_sim.studies.certificate import certify, probed_tree
 from tests.cases import every
 from tests.studies import calls
@@ -106,6 +107,11 @@ def test_without_a_probe_agreement_is_unknown():
     (certificate, *_) = certify("moe_token_permute_grad", probe=False, **calls.moe(4, 2, 8))
     assert (certificate.probe, certificate.agrees) == ("none", None)
     assert certificate.as_dict()["tree"] == {"fold": [0, 1]}
+
+
+def test_an_unknown_argument_is_refused():
+    with pytest.raises(UsageError, match="padding_index: no such argument"):
+        certify("embedding_dense_backward", padding_index=3, **calls.embedding(8, 4, 9))
 
 
 def test_one_term_is_written_in_the_singular():

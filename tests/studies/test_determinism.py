@@ -99,6 +99,13 @@ def test_the_worst_element_equals_the_sum_of_its_listed_terms(path):
     )
 
 
+def test_a_study_of_deterministic_computation_is_refused():
+    call = {"dy": "64x64:fp32", "gamma": "64:fp32"}
+    with pytest.raises(npu_sim.UsageError, match="one legal order") as caught:
+        npu_sim.study.determinism("rms_norm_grad", deterministic=True, **call)
+    assert caught.value.argument == "deterministic"
+
+
 def test_a_study_of_shapes_has_drawn_data():
     call = {"dy": "64x64:fp32", "gamma": "64:fp32"}
     study = npu_sim.study.determinism("rms_norm_grad", random_orders=2, **call)

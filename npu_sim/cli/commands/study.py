@@ -9,7 +9,6 @@ from npu_sim.cli.operators import Action, NpuSimGroup, add_action, typed_arrays
 from npu_sim.cli.options import Option, Options, command
 from npu_sim.cli.output import command_on, print_json, print_text, show_answer, write_report
 from npu_sim.language import Text, Verbatim, joined, say
-from npu_sim.status import UsageError
 
 study_app = typer.Typer(cls=NpuSimGroup, no_args_is_help=True)
 
@@ -22,13 +21,7 @@ study_app = typer.Typer(cls=NpuSimGroup, no_args_is_help=True)
 )
 def determinism_command(operator: str, arguments: dict[str, Any], options: Options) -> None:
     """Try many legal orders of the cores' additions and show what moves."""
-    if options.deterministic:
-        raise UsageError(
-            "deterministic",
-            "with deterministic computation there is one legal order, and nothing to study",
-            "leave it out: the study tells its result apart from the others'",
-        )
-    study = _study(options, operator, arguments)
+    study = _study(options, operator, arguments, deterministic=options.deterministic)
     variable_rows = [output.rows for output in study.outputs]
     if options.rows_out is not None:
         files.writing.write_text(options.rows_out, show.studies.rows_csv(variable_rows))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.framework.arguments import CALL_OPTIONS, require_known
 from npu_sim.framework.vocabulary import (
     FORMULA,
     Arguments,
@@ -258,7 +259,8 @@ def _nearest(terms: np.ndarray, difference: np.ndarray) -> np.ndarray:
 def study_call(operator: str, call: Mapping[str, Any], *, draws: bool = True) -> StudyCall:
     """Return the :class:`StudyCall` of the keyword arguments of :func:`npu_sim.run`.
 
-    With ``draws``, shapes get drawn data and names of files are read, as there.
+    With ``draws``, shapes get drawn data and names of files are read, as there. Raises UsageError
+    for an unknown argument.
     """
     declared: Operator = load_operator(operator)
     profile = load_profile(call.get("product"), call.get("soc"), call.get("release"))
@@ -277,6 +279,7 @@ def study_call(operator: str, call: Mapping[str, Any], *, draws: bool = True) ->
     }
     known = (*declared.tensor_names, *attributes, "product", "soc", "release")
     options = {name: value for name, value in call.items() if name not in known}
+    require_known(declared.by_name, [name for name in options if name not in CALL_OPTIONS])
     return StudyCall(declared.on(profile), tensors, attributes, profile, options)
 
 
