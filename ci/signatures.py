@@ -8,6 +8,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import npu_sim
@@ -27,25 +28,50 @@ TYPES = PACKAGE / "framework" / "signatures.pyi"
 KINDS = ("Described", "Computed", "Natural")
 """Sets of arguments: descriptions, where inputs that the others imply may be left out; data; and
 sizes by their natural names."""
+QUESTIONS = {
+    "compare": "Described",
+    "diff": "Described",
+    "explain": "Described",
+    "limits": "Natural",
+    "plan": "Described",
+    "prepare": "Described",
+    "run": "Computed",
+}
+"""Functions of the package that take an operator, and the set of its arguments."""
 
 
 def stubs() -> dict[Path, str]:
     """Return every stub by the path it is written to."""
     operators: list[Operator] = [load_operator(entry.name) for entry in OPERATORS]
     return {
-        TYPES: "".join(_types(operators)),
-        PACKAGE / "__init__.pyi": "".join(_package(operators)),
-        PACKAGE / "studies" / "functions.pyi": "".join(_studies(operators)),
+        TYPES: "".join([*_types(operators), *_functions(operators), *_studies(operators)]),
+        PACKAGE / "__init__.pyi": "".join(_package()),
+        PACKAGE / "studies" / "functions.pyi": HEAD.format(what="the studies") + _names(studies),
     }
 
 
 def _types(operators: list[Operator]) -> Iterator[str]:
-    yield HEAD.format(what="the arguments of the operators")
+    yield HEAD.format(what="functions and arguments of operators")
     yield textwrap.dedent("""\
-        from collections.abc import Sequence
+        from collections.abc import Callable, Sequence
+        from pathlib import Path
         from typing import Any, Literal, NotRequired, Protocol, SupportsIndex, TypeAlias, TypedDict
+        from typing import Unpack, overload
 
+        from numpy.typing import NDArray
+
+        from npu_sim.cores import Profile
+        from npu_sim.framework.execution import Prepared, Result
+        from npu_sim.framework.target import CoreOrder, Limits
         from npu_sim.numbers.formats import TensorSpec
+        from npu_sim.plans.model import Plan
+        from npu_sim.questions.compare import Comparison
+        from npu_sim.questions.explain import Explanation
+        from npu_sim.questions.limits import LimitTable
+        from npu_sim.studies.certificate import Certificate
+        from npu_sim.studies.determinism import DeterminismStudy
+        from npu_sim.studies.invariance import InvarianceStudy
+        from npu_sim.studies.precision import PrecisionStudy
 
         class SupportsArray(Protocol):
             def __array__(self) -> Any: ...
@@ -56,6 +82,7 @@ def _types(operators: list[Operator]) -> Iterator[str]:
         Array: TypeAlias = SupportsArray | SupportsDLPack | list[Any] | tuple[Any, ...] | float
         Described: TypeAlias = TensorSpec | str | Array | None
         """)
+    yield f"\n__all__ = {[*QUESTIONS, *(operator.name for operator in operators)]}\n"
     for operator in operators:
         planned, computed, natural = [], [], []
         for one in operator.arguments:
@@ -85,11 +112,6 @@ def _types(operators: list[Operator]) -> Iterator[str]:
             yield f"\nclass {operator.title}{kind}(TypedDict):\n" + "".join(keys)
 
 
-def _kinds(operators: list[Operator], *kinds: str) -> list[str]:
-    """Return the names of the operators' sets of arguments."""
-    return [f"{operator.title}{kind}" for operator in operators for kind in kinds or KINDS]
-
-
 def _key(name: str, text: str, optional: bool) -> str:
     return f"    {name}: {f'NotRequired[{text}]' if optional else text}\n"
 
@@ -107,31 +129,22 @@ def _attribute(operator: Operator, one: Attribute) -> str:
     return names[one.kind] + (" | None" if one.optional else "")
 
 
-def _package(operators: list[Operator]) -> Iterator[str]:
+def _package() -> Iterator[str]:
     yield HEAD.format(what="the package")
     yield textwrap.dedent("""\
-        from collections.abc import Sequence
-        from pathlib import Path
-        from typing import Any, Literal, SupportsIndex, Unpack, overload
-
-        from numpy.typing import NDArray
-
         from npu_sim import aclnn, torch as torch
-        from npu_sim.framework.execution import Prepared
-        from npu_sim.framework.target import CoreOrder, Limits
-        from npu_sim.questions.compare import Comparison
-        from npu_sim.questions.explain import Explanation
-        from npu_sim.questions.limits import LimitTable
+        from npu_sim.framework.signatures import *
         from npu_sim.studies import functions as study
         """)
-    yield f"from npu_sim.framework.signatures import {', '.join(['Array', *_kinds(operators)])}\n"
-    own = {"plan", "run", "prepare", "explain", "compare", "diff", "limits"}
     for name in npu_sim.__all__:
-        if name not in own:
+        if name not in QUESTIONS:
             yield f"from {npu_sim.MODULE_OF[name]} import {name} as {name}\n"
     yield "\n__version__: str\n__all__: list[str]\n"
-    for name in sorted(own):
-        kind = "Natural" if name == "limits" else "Computed" if name == "run" else "Described"
+
+
+def _functions(operators: list[Operator]) -> Iterator[str]:
+    """Yield what the package has for every operator."""
+    for name, kind in QUESTIONS.items():
         yield from _overloads(getattr(npu_sim, name), name, kind, operators)
     options = _parameters(npu_sim.run)[1][1:]
     for operator in operators:
@@ -144,23 +157,14 @@ def _package(operators: list[Operator]) -> Iterator[str]:
         yield f"\ndef {operator.name}(\n{lines}) -> {_results(operator)}: ...\n"
 
 
+def _names(module: ModuleType) -> str:
+    """Return the stub of a module whose functions are among those of the operators."""
+    return "".join(
+        f"from npu_sim.framework.signatures import {name} as {name}\n" for name in module.__all__
+    )
+
+
 def _studies(operators: list[Operator]) -> Iterator[str]:
-    yield HEAD.format(what="the studies")
-    yield textwrap.dedent("""\
-        from collections.abc import Callable
-        from pathlib import Path
-        from typing import Literal, Unpack, overload
-
-        from npu_sim.cores import Profile
-        from npu_sim.framework.target import CoreOrder, Limits
-        from npu_sim.studies.certificate import Certificate
-        from npu_sim.studies.determinism import DeterminismStudy
-        from npu_sim.studies.invariance import InvarianceStudy
-        from npu_sim.studies.precision import PrecisionStudy
-
-        """)
-    names = ", ".join(_kinds(operators, "Computed"))
-    yield f"from npu_sim.framework.signatures import {names}\n\n__all__: list[str]\n"
     run = _parameters(npu_sim.run)[1]
     for name in studies.__all__:
         function = getattr(studies, name)
