@@ -198,7 +198,7 @@ def _sum(chunk: int, tensors: Sums, interleaves: bool, order: int, scratch: Floa
     end_streams()
 
 
-def rotate(tensors: Tensors, interleaves: bool, turns_back: bool) -> None:
+def rotate(tensors: Tensors, interleaves: bool, turns_back: bool = False) -> None:
     """Compute y from x; ``turns_back``: the gradient of x, from that of y in its place."""
     threads = threads_for(tensors.x.nbytes + tensors.y.nbytes)
     scratch = thread_scratch(threads, max(PIECE_ELEMENTS, tensors.x.shape[3]))

@@ -28,7 +28,7 @@ def compute(run: Run) -> None:
     with run.watch.stage("compute"):
         x, cos, sin = (four_axes(run.stored(name)) for name in ("x", "cos", "sin"))
         tensors = Tensors(x, cos, sin, run.written("y").reshape(-1))
-        rotate(tensors, run.case.row.mode == INTERLEAVE, turns_back=False)
+        rotate(tensors, run.case.row.mode == INTERLEAVE)
 
 
 def rotated(x: np.ndarray, mode: int) -> np.ndarray:
