@@ -132,14 +132,14 @@ def _attribute(operator: Operator, one: Attribute) -> str:
 def _package() -> Iterator[str]:
     yield HEAD.format(what="the package")
     yield textwrap.dedent("""\
-        from npu_sim import aclnn, torch as torch
+        from npu_sim import aclnn as aclnn, torch as torch
         from npu_sim.framework.signatures import *
-        from npu_sim.studies import functions as study
+        from npu_sim.studies import functions as _studies
         """)
     for name in npu_sim.__all__:
         if name not in QUESTIONS:
             yield f"from {npu_sim.MODULE_OF[name]} import {name} as {name}\n"
-    yield "\n__version__: str\n__all__: list[str]\n"
+    yield "\nstudy = _studies\n__version__: str\n__all__: list[str]\n"
 
 
 def _functions(operators: list[Operator]) -> Iterator[str]:

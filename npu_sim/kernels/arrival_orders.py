@@ -40,7 +40,9 @@ FNV_OFFSET, FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 """FNV-1a, 64 bits: results are identified by hash."""
 
 OUTPUT_DTYPES = ("float32", "float16", "bfloat16")
-"""Dtypes of outputs; a kernel gets the position, so that it is compiled once for all of them."""
+"""Dtypes of outputs. Kernels take the position of a dtype here, so that one compilation serves all;
+an array of the dtype would need one each."""
+FP16, BF16 = map(OUTPUT_DTYPES.index, ("float16", "bfloat16"))
 
 
 # Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): ten rounds on
@@ -230,9 +232,9 @@ def _add_up(values: Floats, order: Integers, begin: int, end: int, sums: Floats)
 @device_function
 def rounded(value: Any, dtype: int) -> np.float32:
     """Return an fp32 value as the output has it; ``dtype``: a position in OUTPUT_DTYPES."""
-    if dtype == 1:
+    if dtype == FP16:
         return fp16_to_fp32(fp32_to_fp16(value))
-    if dtype == 2:
+    if dtype == BF16:
         return bf16_to_fp32(fp32_to_bf16(value))
     return value
 
@@ -280,17 +282,15 @@ def _study_chunk(
             hashes[part, position] = digest
 
 
-def study_orders(contributions: Contributions, orders: Orders, dtype: str, spread: Spread) -> None:
+def study_orders(contributions: Contributions, orders: Orders, dtype: int, spread: Spread) -> None:
     """Add up every part in every order, and fill in ``spread``.
 
-    ``dtype``: that of the output, one of OUTPUT_DTYPES.
+    ``dtype``: position of the output's dtype in OUTPUT_DTYPES.
     """
     threads, most = thread_count(), int(np.diff(contributions.starts).max(initial=0))
     places = thread_scratch(threads, 3, most, dtype=np.int64)
     totals = thread_scratch(threads, contributions.values.shape[1])
-    _study_chunk.over(
-        threads, contributions, orders, OUTPUT_DTYPES.index(dtype), spread, places, totals
-    )
+    _study_chunk.over(threads, contributions, orders, dtype, spread, places, totals)
 
 
 @long_kernel

@@ -13,14 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.arrival_orders import (
-    OUTPUT_DTYPES,
-    RANDOM,
-    Contributions,
-    arrival,
-    open_lines,
-    rounded,
-)
+from npu_sim.kernels.arrival_orders import RANDOM, Contributions, arrival, open_lines, rounded
 from npu_sim.kernels.engine.compile import (
     device_function,
     long_kernel,
@@ -49,8 +42,8 @@ LARGEST = float(np.finfo(np.float32).max)
 class Finish(NamedTuple):
     """Conversion of a sum to the output."""
 
-    dtype: Any
-    """Dtype of the output, one of OUTPUT_DTYPES; in the kernel its position there."""
+    dtype: int
+    """Position of the output's dtype in OUTPUT_DTYPES."""
     largest: float
     """Largest finite value of the output's dtype, with saturation mode; 0 without."""
 
@@ -566,8 +559,7 @@ def search(
         *(np.empty(elements, np.int64) for _ in range(2)),
     )
     initial = np.zeros(elements, np.float32) if initial is None else initial
-    numbered = finish._replace(dtype=OUTPUT_DTYPES.index(finish.dtype))
-    goals = Goal(targets, contributions.factors, initial, numbered)
+    goals = Goal(targets, contributions.factors, initial, finish)
     _search_chunk.over(
         threads, contributions, places, goals, (effort.seed, stops_early), scratch, outcome
     )

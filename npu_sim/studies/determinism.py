@@ -292,7 +292,7 @@ def study_determinism(
     Raises
     ------
     UsageError
-        With ``deterministic``.
+        When ``deterministic`` is True.
     AclnnError
         As for :func:`npu_sim.run`.
     """
@@ -384,7 +384,7 @@ def _studied(
                     parts.values, parts.starts, parts.cores, parts.keys, parts.factors
                 ),
                 arrival_orders.Orders(codes[tried], seeds[tried], parts.columns_together),
-                dtype,
+                arrival_orders.OUTPUT_DTYPES.index(dtype),
                 arrival_orders.Spread(least, most, tried_hashes),
             )
             hashes[:, tried] = tried_hashes

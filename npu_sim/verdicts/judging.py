@@ -15,6 +15,7 @@ from npu_sim.framework.execution import Result
 from npu_sim.framework.operator import OPEN_RULES, PARTS, WRITES
 from npu_sim.kernels import arrival_search
 from npu_sim.kernels.arrival_orders import (
+    OUTPUT_DTYPES,
     REVERSE,
     ROUND_ROBIN,
     SEQUENTIAL,
@@ -225,7 +226,10 @@ class MeasuredOutput:
             Contributions(parts.values, parts.starts, parts.cores, parts.keys, parts.factors),
             places,
             widen_array(self.given.reshape(-1)[positions]),
-            Finish(dtype, FORMATS[dtype].largest_finite if self.call.profile.saturates else 0.0),
+            Finish(
+                OUTPUT_DTYPES.index(dtype),
+                FORMATS[dtype].largest_finite if self.call.profile.saturates else 0.0,
+            ),
             Effort(sums, self.budget.seed),
             stops_early=stops_early,
             initial=None if initial is None else initial.reshape(-1)[positions],

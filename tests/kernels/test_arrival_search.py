@@ -9,7 +9,7 @@ from npu_sim.kernels import arrival_search
 from npu_sim.kernels.arrival_orders import OUTPUT_DTYPES, Contributions
 from npu_sim.kernels.arrival_search import EXCLUDED_BY_INTERVAL, NOT_FOUND, REACHED, Effort, Finish
 
-FP32 = Finish("float32", 0.0)
+FP32 = Finish(OUTPUT_DTYPES.index("float32"), 0.0)
 
 
 def searched(values, cores, targets, finish=FP32, factor=1.0, budget=1 << 20, **more):
@@ -100,7 +100,7 @@ def test_values_outside_the_interval_are_excluded(count, dtype):
     random = np.random.default_rng(count)
     values = random.standard_normal(count).astype(np.float32)
     cores = np.sort(random.integers(0, 8, count))
-    finish = Finish(dtype, 0.0)
+    finish = Finish(OUTPUT_DTYPES.index(dtype), 0.0)
     exact, size = float(values.astype(np.float64).sum()), float(np.abs(values).sum())
     outside = [exact - size * 2.0**-6 - 1, exact + size * 2.0**-6 + 1]
     outcome = searched(values, cores, outside, finish, budget=1 << 10)[0]
@@ -110,7 +110,7 @@ def test_values_outside_the_interval_are_excluded(count, dtype):
 
 
 def test_scaled_and_saturated_sums():
-    finish = Finish("float16", 65504.0)
+    finish = Finish(OUTPUT_DTYPES.index("float16"), 65504.0)
     how = searched([60000, 60000, 60000], [0, 1, 2], [65504.0, np.inf], finish)[0].how
     assert how.tolist()[0] == REACHED
     assert how.tolist()[1] != REACHED
