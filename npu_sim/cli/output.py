@@ -59,9 +59,8 @@ def print_text(*parts: RenderableType, error: bool = False) -> None:
     """
     stream = sys.stderr if error else sys.stdout
     width = None if stream.isatty() or os.environ.get("COLUMNS") else show.layout.UNLIMITED
-    show.layout.print_to(
-        Console(highlight=False, width=width, stderr=error), show.layout.stack(*parts)
-    )
+    console = Console(highlight=False, width=width, stderr=error, force_jupyter=False)
+    show.layout.print_to(console, show.layout.stack(*parts))
 
 
 def print_json(form: str, data: Mapping[str, Any]) -> None:
@@ -126,7 +125,7 @@ def with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
             return work(report)
         from rich.progress import Progress
 
-        with Progress(console=Console(stderr=True), transient=True) as bar:
+        with Progress(console=Console(stderr=True, force_jupyter=False), transient=True) as bar:
             task = bar.add_task("", total=1.0)
             return work(report)
     except KeyboardInterrupt:

@@ -242,7 +242,15 @@ def after_gap(part: Table | str, title: str = "") -> tuple[RenderableType, ...]:
 def render(renderable: RenderableType, width: int | None = None) -> str:
     """Return the printed text without colours; ``width`` None is the width of the terminal."""
     buffer, columns = io.StringIO(), width or shutil.get_terminal_size((110, 24)).columns
-    print_to(Console(file=buffer, width=columns, no_color=True, highlight=False), renderable)
+    console = Console(
+        file=buffer,
+        width=columns,
+        color_system=None,
+        force_terminal=False,  # FORCE_COLOR would add styles
+        force_jupyter=False,  # in a notebook rich displays the text and leaves the file empty
+        highlight=False,
+    )
+    print_to(console, renderable)
     return buffer.getvalue().removesuffix("\n")
 
 

@@ -160,3 +160,8 @@ def test_numbers_of_a_column_are_right_aligned():
         (Column("area"), Column("bytes", right=True)), [("sort", "786432"), ("sync", "3072")]
     )
     assert render(table, 80).splitlines()[1:] == ["sort  786432", "sync    3072"]
+
+
+def test_the_text_of_an_answer_has_no_styles_where_colours_are_forced(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert render(Paragraph("RmsNorm runs", "bold green")) == "RmsNorm runs"
