@@ -29,7 +29,6 @@ KINDS = ("Described", "Computed", "Natural")
 """Sets of arguments: descriptions, where inputs that the others imply may be left out; data; and
 sizes by their natural names."""
 QUESTIONS = {
-    "compare": "Described",
     "diff": "Described",
     "explain": "Described",
     "limits": "Natural",

@@ -55,7 +55,7 @@ if not getattr(sys, "_is_gil_enabled", lambda: True)():  # another thread could 
     )
     raise ImportError(message, name=__name__)
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 _NAMES = {
     "npu_sim.status": ("AclnnError", "NpuSimError", "Status", "UsageError"),
@@ -65,7 +65,7 @@ _NAMES = {
     "npu_sim.framework.execution": ("OrderMask", "Result"),
     "npu_sim.framework.registration": ("register", "register_file"),
     "npu_sim.operators": ("plan", "prepare", "run"),
-    "npu_sim.questions.compare": ("compare", "diff"),
+    "npu_sim.questions.compare": ("diff",),
     "npu_sim.questions.explain": ("explain",),
     "npu_sim.questions.limits": ("limits",),
     "npu_sim.questions.measured_profile": ("compare_profiles", "read_profile"),

@@ -39,10 +39,7 @@ def answers():
         "result": (result, "time"),
         "order mask": (result.order_dependent["grad_weight"], "rows depend on timing"),
         "prepared call": (npu_sim.prepare(OPERATOR, **CALL), "workspace"),
-        "comparison": (
-            npu_sim.compare(OPERATOR, product="A2", release="8.3,9.1", **CALL),
-            "atlas_a2",
-        ),
+        "comparison": (npu_sim.diff(OPERATOR, product="A2", release="8.3,9.1", **CALL), "atlas_a2"),
         "explanation": (npu_sim.explain(OPERATOR, **CALL), "limits"),
         "limits": (npu_sim.limits(OPERATOR, "dim", product="A2"), "documented"),
         "determinism": (
@@ -157,7 +154,7 @@ def test_a_misspelt_name_raises_an_attribute_error_with_name_and_object(wrong):
 
 USAGE_ERRORS = {
     "plan": (lambda: npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16"), "gamma"),
-    "compare": (lambda: npu_sim.compare("rms_norm_grad", dy="4096x7168:bf16"), "gamma"),
+    "diff": (lambda: npu_sim.diff("rms_norm_grad", dy="4096x7168:bf16"), "gamma"),
     "explain": (lambda: npu_sim.explain("rms_norm_grad", dy="4096x7168:bf16"), "gamma"),
     "run": (lambda: npu_sim.run("rms_norm", x=np.ones((2, 8), np.float32)), "gamma"),
     "a misspelt argument": (

@@ -224,12 +224,6 @@ def write_files(
 USAGE = 64
 """Exit code of a usage error, from ``sysexits.h``."""
 
-REPLACED = {
-    "--calls": "npu-sim preflight FILE --timeline shows the times of a file of calls",
-    "workspace": "npu-sim plan OPERATOR --workspace shows the workspace of a call",
-}
-"""Options and commands that are gone, and what shows the same."""
-
 
 def report(error: Any, *, as_json: bool) -> int:
     """Print an error of npu_sim or of typer: JSON on stdout, or text on stderr.
@@ -308,21 +302,19 @@ def usage_error(error: Any) -> UsageError | None:
         return None
     option = str(getattr(error, "option_name", ""))
     name = getattr(getattr(error, "param", None), "name", None) or option.lstrip("-")
-    return UsageError(name, _typer_text(error), _hint(option, error.ctx))
+    return UsageError(name, _typer_text(error), _help_hint(error.ctx))
 
 
-def _hint(name: str, ctx: Any) -> str:
-    """Return what shows the same as an option or a command that is gone, or where help is."""
+def _help_hint(ctx: Any) -> str:
+    """Return where the help of a command is."""
     where = f"{ctx.command_path if ctx is not None else 'npu-sim'} --help"
-    return REPLACED.get(name) or Text("for help: {where}", where=where)
+    return Text("for help: {where}", where=where)
 
 
 def unknown_command(name: str, known: Iterable[str], ctx: Any) -> UsageError:
     """Return the error of a command that is not among the known ones."""
     return UsageError(
-        "",
-        Text("No such command: {name}", name=repr(name)) + closest(name, known),
-        _hint(name, ctx),
+        "", Text("No such command: {name}", name=repr(name)) + closest(name, known), _help_hint(ctx)
     )
 
 

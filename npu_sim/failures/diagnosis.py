@@ -361,9 +361,9 @@ def _release(reading: Reading) -> str:
 
 def _runs_on(operator: str, deterministic: bool, arguments: dict[str, Any]) -> tuple[str, ...]:
     """Return the products and releases on which a call runs."""
-    from npu_sim.questions.compare import compare
+    from npu_sim.questions.compare import diff
 
-    places = compare(operator, release="all", deterministic=deterministic, **arguments)
+    places = diff(operator, release="all", deterministic=deterministic, **arguments)
     return tuple(
         f"{row.profile.product.title} {row.profile.soc} {row.profile.release}"
         for row in places.rows

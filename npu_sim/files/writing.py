@@ -231,27 +231,27 @@ VERSIONS = MappingProxyType(
         "caveat": 1,
         "caveats": 1,
         "columns": 1,
-        "demo": 2,
+        "demo": 1,
         "diagnosis": 1,
         "dump": 1,
         "diff": 1,
         "error": 1,
         "evidence": 1,
-        "explain": 2,
-        "explorer": 2,
+        "explain": 1,
+        "explorer": 1,
         "kit": 1,
         "kit_check": 1,
         "limits": 1,
-        "plan": 2,
+        "plan": 1,
         "preflight": 1,
-        "preflight_result": 2,
+        "preflight_result": 1,
         "products": 1,
         "profile": 1,
         "profile_comparison": 1,
-        "run": 2,
-        "study": 2,
+        "run": 1,
+        "study": 1,
         "sweep": 1,
-        "timeline": 2,
+        "timeline": 1,
         "usage": 1,
         "verification": 1,
     }
@@ -260,5 +260,5 @@ VERSIONS = MappingProxyType(
 
 
 def schema(form: str) -> str:
-    """Return the value of ``schema`` in a document of a form, such as ``npu_sim.plan/2``."""
+    """Return the value of ``schema`` in a document of a form, such as ``npu_sim.plan/1``."""
     return f"npu_sim.{form}/{VERSIONS[form]}"

@@ -29,7 +29,7 @@ class SupportsDLPack(Protocol):
 Array: TypeAlias = SupportsArray | SupportsDLPack | list[Any] | tuple[Any, ...] | float
 Described: TypeAlias = TensorSpec | str | Array | None
 
-__all__ = ['compare', 'diff', 'explain', 'limits', 'plan', 'prepare', 'run', 'embedding_dense_backward', 'conv_tbc_backward', 'rms_norm', 'rms_norm_grad', 'cross_entropy_loss_grad', 'moe_token_permute', 'moe_token_permute_grad', 'moe_token_unpermute', 'moe_token_unpermute_grad', 'swi_glu', 'swi_glu_grad', 'rotary_position_embedding', 'rotary_position_embedding_grad', 'apply_adam_w_v2']
+__all__ = ['diff', 'explain', 'limits', 'plan', 'prepare', 'run', 'embedding_dense_backward', 'conv_tbc_backward', 'rms_norm', 'rms_norm_grad', 'cross_entropy_loss_grad', 'moe_token_permute', 'moe_token_permute_grad', 'moe_token_unpermute', 'moe_token_unpermute_grad', 'swi_glu', 'swi_glu_grad', 'rotary_position_embedding', 'rotary_position_embedding_grad', 'apply_adam_w_v2']
 
 class EmbeddingDenseBackwardDescribed(TypedDict):
     grad: Described
@@ -460,76 +460,6 @@ class ApplyAdamWV2Natural(TypedDict):
     step_dtype: NotRequired[Any]
     with_norm: NotRequired[Any]
     elements: NotRequired[Any]
-
-@overload
-def compare(
-    operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardDescribed]
-) -> Comparison: ...
-
-@overload
-def compare(
-    operator: Literal["conv_tbc_backward", "ConvTbcBackward", "aclnnConvTbcBackward"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[ConvTbcBackwardDescribed]
-) -> Comparison: ...
-
-@overload
-def compare(
-    operator: Literal["rms_norm", "RmsNorm", "aclnnRmsNorm"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RmsNormDescribed]
-) -> Comparison: ...
-
-@overload
-def compare(
-    operator: Literal["rms_norm_grad", "RmsNormGrad", "aclnnRmsNormGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RmsNormGradDescribed]
-) -> Comparison: ...
-
-@overload
-def compare(
-    operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossGradDescribed]
-) -> Comparison: ...
-
-@overload
-def compare(
-    operator: Literal["moe_token_permute", "MoeTokenPermute", "aclnnMoeTokenPermute"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenPermuteDescribed]
-) -> Comparison: ...
-
-@overload
-def compare(
-    operator: Literal["moe_token_permute_grad", "MoeTokenPermuteGrad", "aclnnMoeTokenPermuteGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenPermuteGradDescribed]
-) -> Comparison: ...
-
-@overload
-def compare(
-    operator: Literal["moe_token_unpermute", "MoeTokenUnpermute", "aclnnMoeTokenUnpermute"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenUnpermuteDescribed]
-) -> Comparison: ...
-
-@overload
-def compare(
-    operator: Literal["moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", "aclnnMoeTokenUnpermuteGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenUnpermuteGradDescribed]
-) -> Comparison: ...
-
-@overload
-def compare(
-    operator: Literal["swi_glu", "SwiGlu", "aclnnSwiGlu"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluDescribed]
-) -> Comparison: ...
-
-@overload
-def compare(
-    operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradDescribed]
-) -> Comparison: ...
-
-@overload
-def compare(
-    operator: Literal["rotary_position_embedding", "RotaryPositionEmbedding", "aclnnRotaryPositionEmbedding"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingDescribed]
-) -> Comparison: ...
-
-@overload
-def compare(
-    operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingGradDescribed]
-) -> Comparison: ...
-
-@overload
-def compare(
-    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[ApplyAdamWV2Described]
-) -> Comparison: ...
 
 @overload
 def diff(

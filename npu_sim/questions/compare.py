@@ -310,10 +310,6 @@ def diff(
     )
 
 
-compare = diff
-"""The name of :func:`diff` in release 0.1."""
-
-
 def _compared(
     operator: Operator, arguments: Arguments, profile: Profile, deterministic: bool, limits: Limits
 ) -> Compared:

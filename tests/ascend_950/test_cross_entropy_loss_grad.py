@@ -188,7 +188,7 @@ def test_a_migration_says_that_a_negative_ignore_index_masks_nothing():
     specs = {"log_prob": "4096x32000:bf16", "target": "4096:int64"}
     made = npu_sim.plan(OPERATOR, product=A5, **specs)
     assert sentence in {one.code: one.message for one in made.caveats}[code]
-    comparison = npu_sim.compare(OPERATOR, product=["atlas_a2", A5], **specs)
+    comparison = npu_sim.diff(OPERATOR, product=["atlas_a2", A5], **specs)
     assert sentence in render(comparison_view(comparison), 2000)
     line = json.dumps({"op": OPERATOR, "inputs": {**specs, "ignore_index": -100}})
     matrix = check_file([line], chosen_columns(f"atlas_a2,{A5}"))

@@ -88,12 +88,3 @@ def test_an_operator_takes_several_products(cli):
 @pytest.mark.parametrize("options", [["--json"], ["--products", "A2", "rms_norm_grad"]])
 def test_a_timeline_without_an_operator_is_a_usage_error(cli, options):
     assert cli("timeline", *options).code == 64
-
-
-def test_commands_and_options_that_are_gone_name_what_replaces_them(cli, calls):
-    calls_of_timeline = cli("timeline", "--calls", calls)
-    assert (calls_of_timeline.code, calls_of_timeline.out) == (64, "")
-    assert "npu-sim preflight FILE --timeline" in calls_of_timeline.err
-    workspace = cli("workspace", *NORMS)
-    assert (workspace.code, workspace.out) == (64, "")
-    assert "npu-sim plan OPERATOR --workspace" in workspace.err

@@ -59,7 +59,7 @@ def test_plan_as_json_is_the_plan_of_the_python_call(cli):
         "embedding_dense_backward", grad="4096x512:bf16", indices="4096:int32", num_weights=32000
     )
     assert cli(*PLAN, "--json").data == {
-        "schema": "npu_sim.plan/2",
+        "schema": "npu_sim.plan/1",
         "outcome": "runs",
         "plan": planned.as_dict(),
     }

@@ -149,7 +149,7 @@ import npu_sim
 from npu_sim.cli.output import Interruption
 npu_sim.limits("embedding_dense_backward", "dim", product="atlas_train")
 npu_sim.explain("embedding_dense_backward", grad="64x8:fp32", indices="64:int32", num_weights=5)
-npu_sim.compare("embedding_dense_backward", grad="64x8:fp32", indices="64:int32", num_weights=5)
+npu_sim.diff("embedding_dense_backward", grad="64x8:fp32", indices="64:int32", num_weights=5)
 from npu_sim.questions.preflight import check_file, chosen_columns
 line = '{"op": "rms_norm", "inputs": {"x": "64x8:fp32", "gamma": "8:fp32"}}'
 check_file([line], chosen_columns())

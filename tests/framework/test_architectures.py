@@ -57,7 +57,7 @@ def test_an_older_release_is_not_known_for_a_product_of_a_later_source(name):
 
 def test_comparisons_and_limits_go_on_without_a_model():
     call = call_of("conv_tbc_backward")
-    rows = npu_sim.compare("conv_tbc_backward", **call).as_dict()["rows"]
+    rows = npu_sim.diff("conv_tbc_backward", **call).as_dict()["rows"]
     outcomes = {row["product"]: row["outcome"] for row in rows}
     assert (outcomes["ascend_950"], outcomes["atlas_a2"]) == ("not_modelled", "runs")
     bounds = npu_sim.limits("conv_tbc_backward", "T", product="ascend_950,atlas_a2").as_dict()

@@ -75,7 +75,7 @@ def test_invalid_operators_orders_and_seeds_are_refused_by_name(value):
 @pytest.mark.parametrize("value", INVALID.values(), ids=list(INVALID))
 @pytest.mark.parametrize("option", ["product", "soc", "release", "limits", "deterministic"])
 def test_invalid_options_of_questions_are_refused_by_name(option, value):
-    for question in (npu_sim.explain, npu_sim.compare):
+    for question in (npu_sim.explain, npu_sim.diff):
         error = refusal_of(
             lambda question=question: question(
                 "rms_norm", **{**small_call("rms_norm"), "product": "atlas_a2", option: value}
@@ -107,7 +107,7 @@ def test_questions_about_no_device_are_refused(option):
     with pytest.raises(NpuSimError, match="no product, SoC or release is named"):
         npu_sim.sweep("rms_norm", {"rows": 4, option: ","})
     with pytest.raises(NpuSimError, match="no product, SoC or release is named"):
-        npu_sim.compare("rms_norm", **small_call("rms_norm"), **{option: []})
+        npu_sim.diff("rms_norm", **small_call("rms_norm"), **{option: []})
 
 
 def test_long_ranges_are_refused_before_expansion():

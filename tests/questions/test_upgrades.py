@@ -56,7 +56,7 @@ def test_releases_without_a_change_are_omitted():
 
 
 def test_compare_joins_releases_with_equal_plans():
-    comparison = npu_sim.compare(
+    comparison = npu_sim.diff(
         "moe_token_permute_grad", product="atlas_a2", soc="Ascend910B1", release="all", **MOE
     )
     assert sorted(release for row in comparison.rows for release in row.releases) == sorted(
@@ -69,7 +69,7 @@ MOE = {"permuted_output_grad": "64x64:bf16", "sorted_indices": "64:int32", "num_
 
 
 def test_compare_uses_the_newest_release_by_default():
-    comparison = npu_sim.compare("embedding_dense_backward", product="atlas_a2", **SORTED)
+    comparison = npu_sim.diff("embedding_dense_backward", product="atlas_a2", **SORTED)
     assert {row.releases for row in comparison.rows} == {(release_names()[-1],)}
     assert comparison.upgrades == ()
 
@@ -77,7 +77,7 @@ def test_compare_uses_the_newest_release_by_default():
 @pytest.mark.parametrize("release", ["8.2", "8.3,8.4"])
 def test_an_unknown_release_is_refused(release: str):
     with pytest.raises(npu_sim.UsageError, match="no such release"):
-        npu_sim.compare("embedding_dense_backward", release=release, **SORTED)
+        npu_sim.diff("embedding_dense_backward", release=release, **SORTED)
 
 
 @pytest.mark.parametrize(("second", "rows"), [("at most 8", 1), ("at most 9", 2)])
@@ -102,7 +102,3 @@ def test_a_call_that_is_modelled_at_no_release_changes_nothing():
     comparison = npu_sim.diff("conv_tbc_backward", product="ascend_950", release="all", **call)
     assert {row.outcome.outcome for row in comparison.rows} == {"not_modelled"}
     assert comparison.upgrades == ()
-
-
-def test_compare_is_the_earlier_name_of_diff():
-    assert npu_sim.compare is npu_sim.diff

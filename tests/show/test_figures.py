@@ -77,7 +77,7 @@ def test_an_unknown_picture_names_those_that_exist(answers):
     with pytest.raises(npu_sim.UsageError, match=names):
         answers["plan"][0].figure("core")
     with pytest.raises(npu_sim.UsageError, match="it has none"):
-        npu_sim.compare(OPERATOR, **SHAPES).figure("cores")
+        npu_sim.diff(OPERATOR, **SHAPES).figure("cores")
 
 
 @pytest.mark.parametrize("ending", ["svg", "png"])

@@ -47,7 +47,7 @@ def test_every_answer_of_a_question_has_a_text():
         plan,
         plan.workspace,
         timeline,
-        npu_sim.compare(OPERATOR, product="atlas_a2", **CALL),
+        npu_sim.diff(OPERATOR, product="atlas_a2", **CALL),
         npu_sim.explain(OPERATOR, **CALL),
         npu_sim.limits(OPERATOR, "hidden", product="atlas_a2"),
     ):

@@ -1,6 +1,6 @@
-"""Files that npu_sim 0.1 wrote are read, and mean the same.
+"""Files that npu_sim 1.0 wrote are read, and mean the same.
 
-`tests/data/files_0_1` was written by version 0.1.0 and is not written anew. A later version of a
+`tests/data/files_1_0` was written by version 1.0.0 and is not written anew. A later version of a
 form gets a folder of its own beside it; both are read (`docs/stability.md`).
 """
 
@@ -13,7 +13,7 @@ from npu_sim.sweeps.writers import open_columns
 from npu_sim.timelines.model import load_calibration
 from tests.cli.runner import npu_sim as command
 
-FILES = Path(__file__).parents[1] / "data" / "files_0_1"
+FILES = Path(__file__).parents[1] / "data" / "files_1_0"
 SCHEMAS = {
     "calls.jsonl": "npu_sim.calls/1",
     "baseline.jsonl": "npu_sim.baseline/1",
@@ -25,7 +25,7 @@ CALLS = [
 ]
 
 
-def test_the_files_have_the_versions_of_0_1():
+def test_the_files_have_the_versions_of_1_0():
     for name, schema in SCHEMAS.items():
         text = (FILES / name).read_text(encoding="utf-8")
         first = text if name.endswith(".json") else text.splitlines()[0]
