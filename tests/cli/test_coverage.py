@@ -6,15 +6,43 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.operators.timelines import timeline
+from npu_sim.operators.timelines import is_timed, timeline
+from npu_sim.registry import OPERATORS
 from npu_sim.show.preflight import headline
 from npu_sim.sweeps.maps import sweep_map
+from npu_sim.timelines.program import COPY_PIPES
 from tests.timelines.calls import CALLS
 
 NORM = {"dy": "4096x2048:bf16", "gamma": "2048:bf16"}
 COMMAND = ("rms_norm_grad", "--dy", NORM["dy"], "--gamma", NORM["gamma"])
 SORTS = {"tokens": "4096x2048:bf16", "indices": "4096x8:int32"}
 MARKED = "leave out computation without a published rate"
+
+
+X, STATE, TURNED = "4096x1024:bf16", "4096x1024:fp32", "1x128x8x128:bf16"
+STATES = dict.fromkeys(("var", "m", "v", "grad"), STATE)
+EVERY_CALL = [
+    *(
+        (operator, call)
+        for operator, _, call, *_ in CALLS.values()
+        if not any(str(value).startswith("0x") for value in call.values())  # nothing to compute
+    ),
+    ("rms_norm", {"x": X, "gamma": "1024:bf16"}),
+    ("swi_glu", {"x": X}),
+    ("swi_glu_grad", {"y_grad": "4096x512:bf16", "x": X}),
+    ("rotary_position_embedding", {"x": TURNED, "cos": "1x128x1x128:bf16"}),
+    ("rotary_position_embedding_grad", {"dy": TURNED, "cos": "1x128x1x128:bf16"}),
+    ("apply_adam_w_v2", {**STATES, "step": "1:fp32"}),
+    ("apply_adam_w_v2", {**STATES, "grad": X, "step": "1:int64", "amsgrad": True}),
+    ("apply_adam_w_v2", {**dict.fromkeys(STATES, X), "step": "1:fp32"}),
+]
+COPYING = {
+    ("embedding_dense_backward", "atlas_train", "atomic rows"),
+    *(("moe_token_unpermute_grad", product, "copies") for product in ("atlas_a2", "atlas_a3")),
+    ("moe_token_unpermute_grad", "ascend_950", "copies of whole rows"),
+    ("moe_token_unpermute_grad", "ascend_950", "copies of rows in blocks"),
+}
+"""Operator, product and path of kernels that compute nothing: copies are all of their work."""
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +81,30 @@ def test_coverage_follows_from_the_rates_of_the_work(product, operator, call, co
     profile = npu_sim.load_profile(product)
     found = timeline(npu_sim.plan(operator, product=profile, **call), profile)
     assert found.coverage == coverage
+
+
+def test_the_calls_are_of_every_operator():
+    assert {operator for operator, _ in EVERY_CALL} == {entry.name for entry in OPERATORS}
+
+
+@pytest.mark.parametrize(
+    "product", ["atlas_a2", "atlas_a3", "ascend_950", "atlas_train", "atlas_inference"]
+)
+@pytest.mark.parametrize(("operator", "call"), EVERY_CALL)
+def test_a_bound_without_computation_is_marked(operator, product, call):
+    """Only kernels that copy and do nothing else have no mark."""
+    profile = npu_sim.load_profile(product)
+    try:
+        plan = npu_sim.plan(operator, product=profile, **call)
+    except npu_sim.NpuSimError:
+        return
+    if not is_timed(plan):
+        return
+    found = timeline(plan, profile)
+    computes = any(us for pipe, us in found.busy_share.items() if pipe not in COPY_PIPES)
+    is_copying = (operator, product, plan.path) in COPYING
+    assert bool(found.coverage) or computes or is_copying
+    assert not (is_copying and (computes or found.coverage))
 
 
 def test_a_bound_that_covers_less_is_marked(cli):

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import (
+    FP32_BYTES,
     Case,
     Caveat,
     Description,
     Plan,
     Run,
+    TensorSpec,
     Text,
     caveat,
     counted,
@@ -25,7 +27,14 @@ from npu_sim.operators.apply_adam_w_v2.compute import ONE, F, compute_step, powe
 from npu_sim.operators.apply_adam_w_v2.plan import caveats, description
 from npu_sim.operators.apply_adam_w_v2.timeline import program_of
 from npu_sim.tiling.ascend_950 import apply_adam_w_v2 as tiler
-from npu_sim.timelines import Program, ranged_cores
+from npu_sim.timelines import NARROWING, WIDENING, Program, ranged_cores
+
+SCALARS = (*("duplicate",) * 9, *("sub",) * 5, "adds", "muls", "square root", "div")
+"""Scalars of a tile, computed for every element."""
+MOMENTS = ("muls", *("mul",) * 3, "muls", "muls", "sub", "sub")
+"""g = grad*gt; m' = m*beta1 - g*c1; v' = v*beta2 - (g*g)*c2."""
+UPDATE = ("square root", "div", "adds", "mul", "div", "mul", "add")
+"""den = sqrt(v')/root + eps; var' = var*decay + size*(m'/den)."""
 
 
 def describe(case: Case) -> Description:
@@ -83,12 +92,29 @@ def compute(run: Run) -> None:
 
 
 def program(plan: Plan) -> Program:
-    """Return the work of every core: the copies of its tiles, as no rates are published."""
+    """Return the work of every core."""
     return program_of(
         plan,
-        (),
+        _kinds(plan),
         lambda tile: ranged_cores(plan, "elements", plan.tiling["ubFormer"], tile),
-        Text("vector instructions: their rates are not published"),
+        Text("the two powers, of every element"),
+    )
+
+
+def _kinds(plan: Plan) -> tuple[str, ...]:
+    """Return the kinds of the instructions of a tile."""
+    is_mixed, amsgrad = plan.path == "mixed", plan.arguments["amsgrad"]
+    is_native_16 = (
+        plan.path == "native" and TensorSpec.parse(plan.arguments["var"]).itemsize < FP32_BYTES
+    )
+    casts_norm = amsgrad and (is_native_16 or is_mixed)
+    return (
+        *(WIDENING,) * ((4 if is_native_16 else is_mixed) + casts_norm),
+        *SCALARS,
+        *MOMENTS,
+        *("max",) * amsgrad,
+        *UPDATE,
+        *(NARROWING,) * (3 * is_native_16 + casts_norm),
     )
 
 
