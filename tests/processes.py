@@ -14,8 +14,8 @@ compile.ALONE_BYTES = compile.ALONE_OPERATIONS = 0
 """Preamble of a program in which even small work is split over all threads."""
 
 
-def words_printed_by(program, *arguments, **environment):
-    """Run a program from the repository root; return the words of its stdout.
+def printed_by(program, *arguments, seconds=None, **environment):
+    """Run a program from the repository root; return its stdout.
 
     Parameters
     ----------
@@ -23,16 +23,25 @@ def words_printed_by(program, *arguments, **environment):
         Its text.
     arguments
         Its arguments.
+    seconds
+        How long it may run.
     """
     process = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program, *map(str, arguments)],
-        env={**os.environ, **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         cwd=ROOT,
         capture_output=True,
         text=True,
-        check=True,
+        timeout=seconds,
+        check=False,
     )
-    return process.stdout.split()
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def words_printed_by(program, *arguments, **environment):
+    """Run a program from the repository root; return the words of its stdout."""
+    return printed_by(program, *arguments, **environment).split()
 
 
 def interruptible():

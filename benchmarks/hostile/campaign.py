@@ -17,8 +17,8 @@ from npu_sim.framework.arguments import Number, Switch, Word
 from npu_sim.framework.inference import call_with
 from npu_sim.framework.target import CORE_ORDERS
 from npu_sim.registry import load_operator
-from tests.hostile.calls import NAMES, same_bits, small_call
 from tests.lines import check_line
+from tests.small_calls import NAMES, same_bits, small_call
 
 Trial = Callable[[np.random.Generator], bool]
 """Runs with random values; returns True for an answer, raises NpuSimError for a refusal. Any other

@@ -18,7 +18,7 @@ import npu_sim
 from benchmarks.hostile.campaign import draw
 from npu_sim import NpuSimError
 from npu_sim.kernels.engine import compile as engine
-from tests.hostile.calls import NAMES, same_bits, small_call
+from tests.small_calls import NAMES, same_bits, small_call
 
 Random = np.random.Generator
 Tensors = dict[str, np.ndarray]

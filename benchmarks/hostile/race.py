@@ -17,7 +17,7 @@ import numpy as np
 
 import npu_sim
 from npu_sim.registry import OPERATORS, load_operator
-from tests.hostile.calls import small_call
+from tests.small_calls import small_call
 
 NO_ACCESS, READ_ONLY = 0, mmap.PROT_READ
 LIBC = ctypes.CDLL(None, use_errno=True)

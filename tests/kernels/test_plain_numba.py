@@ -12,7 +12,7 @@ from numba import config
 import npu_sim
 from npu_sim import UsageError
 from npu_sim.kernels.engine import numba_inside
-from tests.hostile.calls import small_call
+from tests.small_calls import small_call
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("moe_token_permute_grad",)
@@ -21,7 +21,7 @@ DIGESTS = """
 import json, sys
 import npu_sim
 from npu_sim.kernels.engine.compile import PLAIN
-from tests.hostile.calls import small_call
+from tests.small_calls import small_call
 
 assert PLAIN
 def digests(outputs):

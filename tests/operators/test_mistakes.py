@@ -3,7 +3,7 @@
 import pytest
 
 import npu_sim
-from tests.hostile.calls import small_call
+from tests.small_calls import small_call
 
 MISTAKES = [
     ("embedding_dense_backward", "num_weights", 2.5),

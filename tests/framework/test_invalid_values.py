@@ -11,7 +11,7 @@ from npu_sim.registry import load_operator
 from npu_sim.status import shown
 from tests.cases import every
 from tests.cli.runner import npu_sim as run_here
-from tests.hostile.calls import NAMES, small_call
+from tests.small_calls import NAMES, small_call
 
 INVALID = {
     "nothing": None,

@@ -10,7 +10,7 @@ import npu_sim
 from npu_sim.framework import execution
 from npu_sim.registry import load_operator
 from tests.cases import every
-from tests.hostile.calls import NAMES, outputs_of, same_bits, small_call
+from tests.small_calls import NAMES, outputs_of, same_bits, small_call
 
 ROOT = Path(__file__).parents[2]
 ADDRESSING = [
