@@ -429,15 +429,27 @@ def named_values(option: str, texts: Iterable[str], reserved: Iterable[str]) -> 
     - ``option``: name of the option.
     - ``reserved``: names of the command's other options and arguments.
 
-    Raises UsageError when one has another form, or its name is reserved.
+    Raises UsageError when one has another form, or its name is reserved or given twice.
     """
-    named = {}
+    named: dict[str, str] = {}
     for text in texts:
         name, _, value = (part.strip() for part in text.partition("="))
         if not name or not value:
             message = Text("{text} is not of the form name=value", text=repr(text))
             raise UsageError(option, message, "write name=value, such as rows=4096")
-        named[name.replace("-", "_")] = value
+        name = name.replace("-", "_")
+        if name in named:
+            raise UsageError(
+                option,
+                Text(
+                    "{name} is given twice, as {first} and as {second}",
+                    name=name,
+                    first=named[name],
+                    second=value,
+                ),
+                "give each name once; several values of a grid are written as 1,2 or 1..8",
+            )
+        named[name] = value
     for name in sorted(named.keys() & set(reserved)):
         message = Text("{name} is not set by --{option}", name=name, option=option)
         raise UsageError(option, message, "the command has an option or argument of this name")

@@ -37,6 +37,11 @@ USAGE_ERRORS = {
         "columns",
         "did you mean workspace_bytes?",
     ),
+    "a name of a grid given twice": (
+        ("sweep", "rms_norm", "--grid", "row=1..2", "--grid", "row=3"),
+        "grid",
+        "give each name once",
+    ),
     "an order": (("run", *RUN, "--core-order", "randm"), "core_order", "did you mean random?"),
     "a criterion": (
         ("preflight", "calls.jsonl", "--fail-on", "caveats"),
