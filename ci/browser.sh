@@ -8,4 +8,4 @@ if ! command -v chromium >/dev/null; then
     $sudo apt-get install -y -qq chromium chromium-driver >/dev/null
 fi
 if command -v npm >/dev/null; then npm install --silent --no-save --no-package-lock axe-core@4; fi
-if [ "${1:-}" = test ]; then .venv/bin/python -m pytest -q tests/explorer tests/show; fi
+if [ "${1:-}" = test ]; then .venv/bin/python -m pytest -q tests/tools/explorer tests/show; fi

@@ -27,7 +27,7 @@ from npu_sim.language.text import PUNCTUATION
 ROOT = Path(__file__).resolve().parents[1]
 LANGUAGE = ROOT / "npu_sim/language"
 NOT_SHOWN = ROOT / "ci/not_shown.txt"
-FOR_DEVICES = ROOT / "npu_sim/device_kit/run_on_device.py"
+FOR_DEVICES = ROOT / "npu_sim/tools/device_kit/run_on_device.py"
 """Runs on a device without npu_sim, in English."""
 KEYWORDS = ("Text", "say")
 SEPARATORS = (*PUNCTUATION, " and ", " or ", "; or ")

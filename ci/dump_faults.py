@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 import npu_sim
-from npu_sim.dumps.reading import DumpReading
-from tests.dumps.msprobe import Writer
+from npu_sim.tools.dumps.reading import DumpReading
 from tests.studies import calls
+from tests.tools.dumps.msprobe import Writer
 
 DEVICE = {"soc": "Ascend910B1", "release": "9.1"}
 TARGET = DEVICE | {"deterministic": False}

@@ -13,7 +13,6 @@ from urllib.parse import urlencode
 
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.explorer import Explorer, serving
 from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
@@ -23,6 +22,7 @@ from npu_sim.show.plans import plan_report, steps_section, time_section
 from npu_sim.show.sweeps import cut_figures, sweep_curves
 from npu_sim.sweeps.maps import sweep_map
 from npu_sim.sweeps.space import make_space
+from npu_sim.tools.explorer import Explorer, serving
 
 ROOT = Path(__file__).parents[1]
 GALLERY = ROOT / "docs/gallery"

@@ -18,9 +18,9 @@ from npu_sim.status import UsageError, without_internal_frames
 
 if TYPE_CHECKING:
     from npu_sim.plans.model import Workspace
-    from npu_sim.questions.measured_profile import MeasuredProfile
     from npu_sim.questions.preflight import Matrix
     from npu_sim.timelines.model import Timeline
+    from npu_sim.tools.profiles.measured_profile import MeasuredProfile
 
 Names = str | Sequence[str] | None
 """Names, also as one text separated by commas."""
@@ -186,7 +186,7 @@ def _reported(file: IO[bytes], progress: Callable[[str, float], None]) -> Iterat
 @without_internal_frames
 def profile(file: str | Path, **device: Any) -> "MeasuredProfile":
     """Read a device's profile; the same as :func:`npu_sim.read_profile`."""
-    from npu_sim.questions.measured_profile import read_profile
+    from npu_sim.tools.profiles.measured_profile import read_profile
 
     return read_profile(file, **device)
 

@@ -45,7 +45,7 @@ LOADERS = {
 KNOWS_OPERATORS = {
     "npu_sim.registry": "the list of operators",
     "npu_sim.cli.commands.demo": "the demonstration of one operator",
-    "npu_sim.device_kit.run_on_device": "the torch call of every operator, for the device",
+    "npu_sim.tools.device_kit.run_on_device": "the torch call of every operator, for the device",
     "npu_sim.cli.commands.preflight": "an example in the help",
 }
 """Modules of no operator that name one, and why."""
@@ -270,6 +270,6 @@ def posix_only(tree):
 def test_one_module_uses_what_only_some_systems_have():
     """It imports nothing that some systems lack; where it uses more, it first asks for it."""
     found = {name: parsed(name)[2] for name in FILES}
-    del found["npu_sim.device_kit.run_on_device"]  # a script for the device, which has Linux
+    del found["npu_sim.tools.device_kit.run_on_device"]  # a script for the device, which has Linux
     assert {name for name, names in found.items() if names} == {"npu_sim.system"}
     assert not found["npu_sim.system"] & POSIX_MODULES

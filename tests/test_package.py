@@ -39,7 +39,7 @@ def test_the_wheel_has_package_types_profiles_and_licence(built):
         "npu_sim/py.typed",
         "npu_sim/__main__.py",
         "npu_sim/configs/atlas_a2.yaml",
-        "npu_sim/explorer/page/main.js",
+        "npu_sim/tools/explorer/page/main.js",
     } <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert any(

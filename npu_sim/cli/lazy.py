@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "cores",
-    "device_kit",
-    "failures",
     "files",
     "framework",
     "kernels",
@@ -22,23 +20,24 @@ __all__ = [
     "studies",
     "sweeps",
     "timelines",
+    "tools",
 ]
 
 if TYPE_CHECKING:
     # The modules that no other one imports, which mypy would not find in their packages.
     import npu_sim.operators.shared.study
-    import npu_sim.questions.calibrate
     import npu_sim.show.pictures
     import npu_sim.show.plans
     import npu_sim.show.preflight_files
-    import npu_sim.show.profiles
     import npu_sim.show.sweeps
     import npu_sim.studies.caveats
-    import npu_sim.sweeps.maps  # noqa: F401
+    import npu_sim.sweeps.maps
+    import npu_sim.tools.device_kit.check
+    import npu_sim.tools.failures.reader
+    import npu_sim.tools.profiles.calibrate
+    import npu_sim.tools.profiles.view  # noqa: F401
     from npu_sim import (
         cores,
-        device_kit,
-        failures,
         files,
         framework,
         kernels,
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
         studies,
         sweeps,
         timelines,
+        tools,
     )
 
 

@@ -16,27 +16,27 @@ VIEWS = {
     "plans.model:Plan": "text:plan_view",
     "plans.model:Workspace": "text:workspace_view",
     "timelines.model:Timeline": "timelines:timeline_view",
-    "questions.calibrate:CalibrationAnswer": "profiles:calibration_view",
+    "tools.profiles.calibrate:CalibrationAnswer": "tools.profiles.view:calibration_view",
     "questions.compare:Comparison": "comparisons:comparison_view",
     "questions.compare:Upgrade": "comparisons:upgrade_view",
     "questions.explain:Explanation": "explain:explanation_view",
     "questions.limits:LimitTable": "comparisons:limits_view",
-    "questions.measured_profile:MeasuredProfile": "profiles:measured_profile_view",
+    "tools.profiles.measured_profile:MeasuredProfile": "tools.profiles.view:measured_profile_view",
     "questions.preflight:Matrix": "preflight:preflight_view",
-    "questions.measured_profile:ProfileComparison": "profiles:profile_comparison_view",
-    "device_kit.check:KitCheck": "kit:check_view",
-    "device_kit.folder:Kit": "kit:kit_view",
+    "tools.profiles.measured_profile:ProfileComparison": "tools.profiles.view:comparison_view",
+    "tools.device_kit.check:KitCheck": "tools.device_kit.view:check_view",
+    "tools.device_kit.folder:Kit": "tools.device_kit.view:kit_view",
     "studies.certificate:Certificate": "studies:certificate_view",
     "studies.determinism:DeterminismStudy": "studies:study_view",
     "studies.invariance:InvarianceStudy": "studies:study_view",
     "studies.precision:PrecisionStudy": "studies:study_view",
-    "dumps.reading:DumpReading": "verdicts:dump_view",
-    "failures.diagnosis:Diagnosis": "verdicts:diagnosis_view",
+    "tools.dumps.reading:DumpReading": "tools.dumps.view:dump_view",
+    "tools.failures.diagnosis:Diagnosis": "tools.failures.view:diagnosis_view",
     "verdicts.answers:OutputVerdict": "verdicts:output_verdict_view",
     "verdicts.answers:Verification": "verdicts:verification_view",
 }
-"""Functions of this package that return the text of an answer as a rich renderable, by its type; a
-name alone is the attribute that is shown in its place."""
+"""Functions of this package, or of a tool, that return the text of an answer as a rich renderable,
+by its type; a name alone is the attribute that is shown in its place."""
 DOCUMENTS = {
     "framework.execution:Prepared": "plan",
     "framework.execution:Result": "plans:result_report",
@@ -44,14 +44,14 @@ DOCUMENTS = {
     "timelines.model:Timeline": "plans:single_timeline_report",
     "questions.compare:Comparison": "comparisons:diff_report",
     "questions.limits:LimitTable": "comparisons:limits_report",
-    "questions.measured_profile:MeasuredProfile": "profiles:measured_report",
+    "tools.profiles.measured_profile:MeasuredProfile": "tools.profiles.view:measured_report",
     "questions.preflight:Matrix": "preflight:preflight_report",
-    "device_kit.check:KitCheck": "kit:check_document",
+    "tools.device_kit.check:KitCheck": "tools.device_kit.view:check_document",
     "studies.certificate:Certificate": "studies:certificate_document",
     "studies.determinism:DeterminismStudy": "studies:study_document",
     "studies.invariance:InvarianceStudy": "studies:study_document",
     "studies.precision:PrecisionStudy": "studies:study_document",
-    "dumps.reading:DumpReading": "verdicts:dump_report",
+    "tools.dumps.reading:DumpReading": "tools.dumps.view:dump_report",
     "verdicts.answers:Verification": "verdicts:verification_report",
 }
 """Functions that return the report of an answer."""
@@ -119,5 +119,6 @@ def _made(answer: Any, functions: dict[str, str]) -> Any:
             module, _, name = place.rpartition(":")
             if not module:
                 return _made(getattr(answer, name), functions)
-            return getattr(import_module(f"npu_sim.show.{module}"), name)(answer)
+            package = "npu_sim" if module.startswith("tools.") else "npu_sim.show"
+            return getattr(import_module(f"{package}.{module}"), name)(answer)
     return None

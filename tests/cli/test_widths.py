@@ -21,8 +21,8 @@ from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.show import layout
 from npu_sim.show.layout import UNLIMITED, render, stack
 from tests.cases import every
-from tests.dumps.msprobe import write_model
 from tests.measured import GRAD, OTHER, Row, write_csv
+from tests.tools.dumps.msprobe import write_model
 
 STREAM = Row(
     "Add", 2000.0, 40, "200000000", "FLOAT", "200000000", "FLOAT", cycles=1650 * 2000.0 * 40

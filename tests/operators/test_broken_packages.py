@@ -12,7 +12,7 @@ import npu_sim
 import npu_sim.aclnn
 from npu_sim import registry
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.explorer.state import catalog
+from npu_sim.tools.explorer.state import catalog
 from tests.cli.runner import npu_sim as run_here
 
 MODULES = {
@@ -85,7 +85,7 @@ PROGRAM = """
 import contextlib, sys
 import npu_sim
 from npu_sim.cli import main
-from npu_sim.explorer.state import catalog
+from npu_sim.tools.explorer.state import catalog
 for command in ("plan", "run", "sweep"):
     sys.argv = ["npu-sim", command, "--help"]
     with contextlib.suppress(SystemExit):

@@ -155,7 +155,7 @@ def test_the_explorer_offers_it():
     file = PACKAGE / "scale_rows" / "__init__.py"
     program = (
         "import sys, pathlib, npu_sim; npu_sim.register_file(pathlib.Path(sys.argv[1]));"
-        "from npu_sim.explorer.state import catalog;"
+        "from npu_sim.tools.explorer.state import catalog;"
         "print([operator['name'] for operator in catalog({})['operators']])"
     )
     done = subprocess.run(

@@ -18,6 +18,7 @@ CALL = {"permuted_output_grad": "64x20:bf16", "sorted_indices": "64:int32", "num
 
 def loaded(package, place):
     module, _, name = place.partition(":")
+    package = "npu_sim" if module.startswith("tools.") else package
     return getattr(import_module(f"{package}.{module}"), name)
 
 

@@ -14,7 +14,7 @@ from npu_sim.show.html import block_html, render
 from npu_sim.show.layout import Table
 from npu_sim.show.pictures import MOST_BINS, order_strip, order_strip_data, order_strips
 from npu_sim.show.plans import plan_report, plan_sections, result_report, timeline_report
-from npu_sim.show.profiles import time_bars
+from npu_sim.tools.profiles.view import time_bars
 from tests.cases import every
 from tests.timelines.calls import CALLS, rms
 

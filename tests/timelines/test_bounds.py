@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import npu_sim
-from npu_sim.files.device_profile import read_device_profile
 from npu_sim.operators.timelines import timeline
-from npu_sim.questions.calibrate import SCATTERED
 from npu_sim.registry import operator_of_launch
 from npu_sim.show.layout import render
 from npu_sim.show.timelines import timeline_view
 from npu_sim.timelines.schedule import moving_cycles
+from npu_sim.tools.profiles.calibrate import SCATTERED
+from npu_sim.tools.profiles.device_profile import read_device_profile
 from tests.cases import every
 from tests.timelines.calls import (
     CONV,

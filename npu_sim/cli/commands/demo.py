@@ -226,7 +226,7 @@ def explore_command(
 ) -> None:
     """Plan in the browser: a page on this machine only, which changes as you type."""
     try:
-        from npu_sim.explorer import LOCAL_NAMES, Explorer, serve
+        from npu_sim.tools.explorer import LOCAL_NAMES, Explorer, serve
     except ModuleNotFoundError as error:
         raise UsageError(
             "explore", Text("the explorer needs {name}", error), "pip install 'npu_sim[explore]'"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from npu_sim.cli.lazy import device_kit, failures, files, questions, show
+from npu_sim.cli.lazy import files, questions, tools
 from npu_sim.cli.options import BOTH_MODES, WRITES, Option, Options, command
 from npu_sim.cli.output import (
     REFUSED_EXIT_CODE,
@@ -37,7 +37,7 @@ ProfileFile = Annotated[
 
 
 @command(
-    "npu_sim.questions.measured_profile:read_profile",
+    "npu_sim.tools.profiles.measured_profile:read_profile",
     "product soc release report trace calibrate out kernel details against json csv",
     trace=Option(
         "Write measured launches and their bounds as a trace for Perfetto.",
@@ -96,30 +96,34 @@ def profile_command(file: ProfileFile, options: Options) -> None:
         if answer.device
         else reproducing_command({("--release",): answer.release})
     )
-    write_report(options.report, lambda: show.profiles.measured_report(answer, command))
+    write_report(options.report, lambda: tools.profiles.view.measured_report(answer, command))
     if options.trace is not None:
         files.writing.write_text(
             options.trace,
             json.dumps(
-                show.profiles.measured_trace(answer), ensure_ascii=False, separators=(",", ":")
+                tools.profiles.view.measured_trace(answer),
+                ensure_ascii=False,
+                separators=(",", ":"),
             ),
         )
     if options.csv:
         print_csv(
             group
             for group in answer.group_facts()
-            if show.profiles.is_chosen(group["kernel"], options.kernel)
+            if tools.profiles.view.is_chosen(group["kernel"], options.kernel)
         )
     elif options.json:
         print_json("profile", answer.as_dict())
     else:
-        print_text(show.profiles.measured_profile_view(answer, options.details, options.kernel))
+        print_text(
+            tools.profiles.view.measured_profile_view(answer, options.details, options.kernel)
+        )
 
 
 def _require_kernel(kernels: Iterable[str], pattern: str) -> None:
     """Raise UsageError if ``--kernel`` selects no kernel."""
     names = sorted(set(kernels))
-    if not any(show.profiles.is_chosen(name, pattern) for name in names):
+    if not any(tools.profiles.view.is_chosen(name, pattern) for name in names):
         raise UsageError(
             "kernel",
             Text("kernel = {pattern}: no kernel has such a name", pattern=pattern),
@@ -131,14 +135,14 @@ def _compare(file: Path, against: Path, options: Options) -> None:
     """Compare two profiles, kernel by kernel."""
     _refuse(options, ("report", "trace", "details"), "--against")
 
-    answer = questions.measured_profile.compare_profiles(file, against)
+    answer = tools.profiles.measured_profile.compare_profiles(file, against)
     _require_kernel((change.kernel for change in answer.kernels), options.kernel)
     answer = replace(
         answer,
         kernels=tuple(
             change
             for change in answer.kernels
-            if show.profiles.is_chosen(change.kernel, options.kernel)
+            if tools.profiles.view.is_chosen(change.kernel, options.kernel)
         ),
     )
     print_answer(
@@ -160,9 +164,11 @@ def _refuse(options: Options, names: Iterable[str], mode: str) -> None:
 def _calibrate(file: Path, options: Options) -> None:
     _refuse(options, ("report", "trace", "kernel", "against"), "--calibrate")
 
-    answer = questions.calibrate.calibrate(file, **options.call)
+    answer = tools.profiles.calibrate.calibrate(file, **options.call)
     if options.out is not None:
-        files.writing.write_text(options.out, show.profiles.calibration_yaml(answer.calibration))
+        files.writing.write_text(
+            options.out, tools.profiles.view.calibration_yaml(answer.calibration)
+        )
     print_answer("calibration", answer, as_json=options.json)
 
 
@@ -185,7 +191,7 @@ Folder = Annotated[Path, typer.Argument(help="Folder that msprobe wrote, with st
 
 
 @command(
-    "npu_sim.failures.diagnosis:diagnose",
+    "npu_sim.tools.failures.diagnosis:diagnose",
     "product soc release deterministic call_line json",
     call_line=Option(
         "The call that failed, as a line of a file of calls: a JSON object with op and "
@@ -200,7 +206,7 @@ def diagnose_command(file: File, options: Options) -> None:
     it, the argument, and of a device exception (plog or exception dump) the tiling fields.
     """
     call = {} if options.call_line is None else _call(options.call_line)
-    text = failures.reader.decoded(sys.stdin.buffer) if file == "-" else _text_or_path(file)
+    text = tools.failures.reader.decoded(sys.stdin.buffer) if file == "-" else _text_or_path(file)
     diagnosis = options.answer(text, **call)
     print_answer("diagnosis", diagnosis, as_json=options.json)
     if diagnosis.refusal is not None:
@@ -239,7 +245,7 @@ def _call(text: str) -> dict[str, Any]:
 
 
 @command(
-    "npu_sim.dumps.reading:read_dump",
+    "npu_sim.tools.dumps.reading:read_dump",
     "against product soc release deterministic verify report json",
     against=Option(kind=Path | None),
     deterministic=BOTH_MODES,
@@ -271,7 +277,7 @@ EPILOGS = {
 
 
 @command(
-    "npu_sim.device_kit.folder:kit",
+    "npu_sim.tools.device_kit.folder:kit",
     "soc release out check report json",
     out=Option(kind=str, default="kit"),
     check=Option(
@@ -292,7 +298,7 @@ def kit_command(calls: Calls = None, *, options: Options) -> None:
         raise UsageError("calls", "CALLS and --check exclude each other", "leave one of them out")
 
     answer = with_progress(
-        lambda report: device_kit.check.check_kit(options.check, progress=report)
+        lambda report: tools.device_kit.check.check_kit(options.check, progress=report)
     )
     show_answer("kit_check", answer, options, reproducing_command({}))
     if answer.contradicted:

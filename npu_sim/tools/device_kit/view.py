@@ -1,0 +1,147 @@
+"""The device kit: what was written, and what a device's results show, as text and as a report."""
+
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+
+from npu_sim.framework.describing import counted
+from npu_sim.language import Text, joined, say
+from npu_sim.show.layout import Document, Paragraph, Table, after_gap, filled, lines_table, stack
+from npu_sim.tools.device_kit.check import KitCheck
+from npu_sim.tools.device_kit.folder import Kit
+
+MOST_FINDINGS = 20
+"""Findings that the text lists; the report has all."""
+MIB = 1 << 20
+
+
+def kit_view(answer: Kit) -> RenderableType:
+    """Return what was written, and what to do with it."""
+    written = Text(
+        "kit: {calls} calls of {operators} operators, {mib:.0f} MiB of inputs made on the device",
+        calls=sum(answer.calls.values()),
+        operators=len(answer.calls),
+        mib=answer.bytes / MIB,
+    )
+    return stack(
+        Paragraph(written, "bold"),
+        *(
+            [Text("left out: {lines}", lines=counted(len(answer.left_out), "line"))]
+            if answer.left_out
+            else []
+        ),
+        *(Paragraph(text, indent=2) for text in answer.left_out[:5]),
+        Text(
+            "next: copy {folder} to a machine with an {soc} and torch_npu, run: python "
+            "run_on_device.py; then npu-sim kit --check {folder}",
+            answer,
+        ),
+    )
+
+
+def headline(answer: KitCheck) -> str:
+    """Return device, versions and the number of calls."""
+    return Text(
+        "{soc}, CANN {cann}, torch_npu {torch_npu}: {calls} calls",
+        soc=answer.device.get("soc", "?"),
+        cann=answer.device.get("cann", "?"),
+        torch_npu=answer.device.get("torch_npu", "?"),
+        calls=len({mode.number for mode in answer.modes}),
+    )
+
+
+def lines_of(answer: KitCheck) -> list[tuple[str, str]]:
+    """Return bits, cores, status and time in one line each."""
+    counts = answer.counts
+    bits = Text(
+        "{confirmed} as computed or reachable, {open} undecided, {impossible} impossible, "
+        "{not_run} not run, {not_judged} not judged",
+        confirmed=counts["equal"] + counts["reachable"],
+        open=counts["undecided"],
+        impossible=counts["unreachable"],
+        not_run=counts["not run"],
+        not_judged=counts["not judged"],
+    )
+    cores = [mode.cores == mode.planned_cores for mode in answer.modes if mode.cores is not None]
+    status = [m.status == m.planned_status for m in answer.modes if m.status is not None]
+    timed = [mode for mode in answer.modes if mode.us is not None and mode.bound_us]
+    time = Text(
+        "{below} of {of} below their bound",
+        below=sum((mode.us or 0.0) < (mode.bound_us or 0.0) for mode in timed),
+        of=len(timed),
+    )
+    errors = [mode.estimate_error for mode in timed if mode.estimate_error is not None]
+    if errors:
+        text = "{text}; vector estimates {low:+.0%} to {high:+.0%}"
+        time = Text(text, text=time, low=min(errors), high=max(errors))
+    numbers = joined(map(str, answer.missing[:MOST_FINDINGS]), ", ")
+    return [
+        ("bits", bits),
+        ("cores", _as_planned(cores)),
+        ("status", _as_planned(status)),
+        ("time", time),
+        *(
+            [("missing", Text("no results of the calls {numbers}", numbers=numbers))]
+            if numbers
+            else []
+        ),
+    ]
+
+
+def _as_planned(agree: Sequence[bool]) -> str:
+    text = "{count} of {of} as planned" if agree else "not measured"
+    return Text(text, count=sum(agree), of=len(agree))
+
+
+def findings_of(answer: KitCheck) -> list[tuple[str, str]]:
+    """Return what is not as planned: the call, and a sentence."""
+    texts = {
+        True: "{operator} {arguments}, deterministic: {finding}",
+        False: "{operator} {arguments}: {finding}",
+    }
+    return [
+        *(("device", finding) for finding in answer.findings),
+        *(
+            (Text("call {number}", mode), Text(texts[mode.deterministic], mode, finding=finding))
+            for mode in answer.modes
+            for finding in mode.findings
+        ),
+    ]
+
+
+def check_view(answer: KitCheck) -> RenderableType:
+    """Return the verdicts as text, with what is not as planned."""
+    found = findings_of(answer)
+    more = len(found) - MOST_FINDINGS
+    return stack(
+        Paragraph(headline(answer), "bold"),
+        lines_table(lines_of(answer)),
+        *after_gap(lines_table(found[:MOST_FINDINGS])),
+        *([Text("{count} more: --report", count=more)] if more > 0 else []),
+        Text("written: {folder}/evidence.jsonl", answer),
+    )
+
+
+def check_document(answer: KitCheck) -> Document:
+    """Return the report: the verdicts, what is not as planned, and every call."""
+    headings = ("call", "operator", "deterministic", "verdict", "cores", "time", "bound", "path")
+    rows = [
+        (
+            mode.number,
+            mode.operator,
+            say("on") if mode.deterministic else say("off"),
+            say(mode.verdict),
+            "" if mode.cores is None else f"{mode.cores} / {mode.planned_cores}",
+            "" if mode.us is None else f"{mode.us:.3g} us",
+            "" if not mode.bound_us else f"{mode.bound_us:.3g} us",
+            mode.path,
+        )
+        for mode in answer.modes
+    ]
+    sections = filled(
+        (say("Verdicts"), [lines_table(lines_of(answer))]),
+        (say("Not as planned"), [lines_table(findings_of(answer))]),
+        (say("Calls"), [Table(headings, rows)]),
+    )
+    title = headline(answer)
+    return Document(title, title, sections, "", "bad" if answer.contradicted else "good")

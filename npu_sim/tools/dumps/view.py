@@ -1,0 +1,259 @@
+"""A dump of an accuracy tool as text and as a report: its calls, and what deserves a look."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+
+from npu_sim.language import Text, calls_text, grouped, joined, say
+from npu_sim.show.layout import (
+    Block,
+    Column,
+    Document,
+    Section,
+    Table,
+    after_gap,
+    filled,
+    lines_table,
+    stack,
+)
+from npu_sim.show.verdicts import COLUMNS, MEASURED
+from npu_sim.tools.dumps.differences import RUNS, CallInDump
+from npu_sim.tools.dumps.reading import DumpReading, EntryNote
+
+MOST_KINDS = 6
+"""Functions that are not modelled are listed up to this number."""
+MOST_LINES = 4
+"""Differences and entries of a kind are listed up to this number; reports and JSON have all."""
+CALL_COLUMNS = (
+    Column("step and rank"),
+    Column("entry", key=True),
+    Column("operator"),
+    *(Column(name, wraps=True) for name in ("outcome", "verdict", "in the other dump")),
+)
+
+
+def dump_view(reading: DumpReading) -> RenderableType:
+    """Return a dump as a rich renderable: what it has, every call, what deserves a look."""
+    other_folder = reading.against or ""
+    entries = [
+        *((call, call.entry) for call in reading.calls),
+        *(
+            (call, Text("{entry} in {folder}", entry=call.entry, folder=other_folder))
+            for call in reading.other_calls
+        ),
+    ]
+    details = ((*line, entry) for call, entry in entries for line in call_lines(call))
+    return stack(
+        lines_table(head_lines(reading)),
+        *after_gap(Table(CALL_COLUMNS, call_rows(reading))),
+        *after_gap(lines_table(details, styles={"impossible": "red", "unreachable": "red"})),
+        *after_gap(lines_table(comparison_lines(reading, MOST_LINES))),
+    )
+
+
+def call_rows(reading: DumpReading) -> list[tuple[str, ...]]:
+    """Return the calls in their order, as cells under ``CALL_COLUMNS``."""
+    several = len(reading.places) > 1
+    places = {call.place for call in reading.other_calls}
+    # the only dumps of two folders are compared although their places are named apart
+    single = not several and len(places) == 1
+    others = {
+        (call.entry, call.operator, "" if single else call.place): _verdict(call)
+        for call in reading.other_calls
+    }
+    return [
+        (
+            call.place if several else "",
+            call.entry,
+            call.operator,
+            _outcome(call),
+            _verdict(call),
+            others.get((call.entry, call.operator, "" if single else call.place), ""),
+        )
+        for call in reading.calls
+    ]
+
+
+def head_lines(reading: DumpReading) -> list[tuple[str, str]]:
+    """Return what the dump contains."""
+    entries = Text(
+        "{entries} entries in {places} dump.json, task {tasks}",
+        entries=reading.entries,
+        places=len(reading.places),
+        tasks=", ".join(reading.tasks),
+    )
+    device = Text(
+        "{product}, {soc}, {release}, deterministic computation {mode}",
+        reading,
+        mode=Text("on" if reading.deterministic else "off"),
+    )
+    kinds = sorted(reading.not_modelled.items(), key=lambda kind: -kind[1])
+    names = [f"{name} {count}" for name, count in kinds[:MOST_KINDS]]
+    not_modelled = Text(
+        "{calls} of {kinds} functions: {names}",
+        calls=calls_text(sum(reading.not_modelled.values())),
+        kinds=len(kinds),
+        names=joined([*names, *(["..."] if len(kinds) > MOST_KINDS else [])], ", "),
+    )
+    unnamed = Text("{files} tensor files have no entry", files=reading.unnamed_files)
+    return [
+        ("dump folder", reading.folder),
+        ("contains", entries),
+        ("simulated on", device),
+        *([("the other dump on", reading.other_target)] if reading.other_target else []),
+        *([("not modelled", not_modelled)] if kinds else []),
+        *([("incomplete", unnamed)] if reading.unnamed_files else []),
+        *_notes("unreadable", reading.unreadable, MOST_LINES),
+    ]
+
+
+def _notes(label: str, notes: Sequence[EntryNote], most: int) -> Iterator[tuple[str, str]]:
+    """Yield reasons with the entries that they concern, at most ``most`` of each."""
+    groups = grouped(
+        ((note.reason, note.folder), " ".join(filter(None, (note.place, note.entry))))
+        for note in notes
+    )
+    for (reason, folder), entries in groups.items():
+        more, named = len(entries) - most, joined(entries[:most], ", ")
+        cut = Text("{entries} and {count} more", entries=named, count=more)
+        text = "{reason} ({folder}): {entries}"
+        yield label, Text(text, reason=reason, folder=folder, entries=cut if more > 0 else named)
+
+
+def _outcome(call: CallInDump) -> str:
+    if call.outcome != RUNS:
+        return Text("{outcome}: {message}", call)
+    if call.timing:
+        return Text("runs; {outputs} depends on timing", outputs=joined(call.timing, ", "))
+    return "runs; fixed order"
+
+
+def _verdict(call: CallInDump) -> str:
+    if call.unverified:
+        return Text("not verified: {reason}", reason=call.unverified)
+    return joined(
+        (
+            Text("{output} {status}", output=output, status=Text(status))
+            for output, status in call.verdicts.items()
+        ),
+        ", ",
+    )
+
+
+def call_lines(call: CallInDump) -> Iterator[tuple[str, str]]:
+    """Yield what deserves a look in a call."""
+    yield from (("impossible", text) for text in call.contradictions)
+    for output, detail in call.details.items():
+        if count := detail["elements"]["unreachable"]:
+            text = Text(
+                "{output}: {count} of {of} elements",
+                output=output,
+                count=count,
+                of=sum(detail["elements"].values()),
+            )
+            yield "unreachable", text
+    yield from (("explained by", text) for text in call.explanations)
+    yield from (("note", text) for text in call.remarks)
+
+
+def comparison_lines(reading: DumpReading, most: int) -> Iterator[tuple[str, str]]:
+    """Yield the differences from the other dump, if any, at most ``most``, with their causes."""
+    if reading.against is None:
+        return
+    yield "other dump", reading.against
+    yield "compared", _compared(reading)
+    for number, difference in enumerate(reading.differences[:most]):
+        different = Text(
+            "output {outputs}; inputs {inputs}",
+            outputs=joined(difference.outputs, ", "),
+            inputs=Text(difference.inputs),
+        )
+        label = "difference" if number else "first difference"
+        yield label, f"{difference.place} {difference.entry}"
+        yield "different", different
+        if difference.differs:
+            yield "values", joined(difference.differs, "; ")
+        yield "cause", difference.reason
+    if len(reading.differences) > most:
+        yield "difference", Text("and {count} more", count=len(reading.differences) - most)
+    yield from _notes("not compared", reading.unmatched, most)
+
+
+def _compared(reading: DumpReading) -> str:
+    """Return how the outputs of both dumps compare, as a sentence."""
+    counts = reading.tensors
+    if reading.nothing_compared:
+        text = (
+            "nothing could be compared: no output has values, a checksum or statistics of one kind "
+            "in both dumps"
+        )
+    elif reading.differences:
+        text = (
+            "outputs: {different} different, {equal} of equal bits, {similar} of equal statistics, "
+            "{unknown} not comparable"
+        )
+    elif counts["similar"] or counts["unknown"]:
+        text = (
+            "no output differs, which is not proved: {equal} of equal bits, {similar} of equal "
+            "statistics, {unknown} not comparable"
+        )
+    else:
+        text = "no output differs: {equal} of equal bits"
+    return Text(text, **counts)
+
+
+def dump_report(reading: DumpReading, command: str = "") -> Document:
+    """Return the report of a dump; ``command`` is the command that reproduces it."""
+    different = {(difference.place, difference.entry) for difference in reading.differences}
+    rows = [
+        (*row, say("difference") if (described.place, described.entry) in different else "")
+        for described, row in zip(reading.calls, call_rows(reading), strict=True)
+    ]
+    colours = tuple("c3" if call.impossible else "" for call in reading.calls)
+    most = len(reading.differences) + len(reading.unmatched)
+    sections = (
+        Section("Dump", (lines_table(head_lines(reading)),)),
+        Section(
+            "Calls in their order", (Table((*CALL_COLUMNS, "difference"), rows, colours=colours),)
+        ),
+        *filled(
+            ("Comparison", [lines_table(comparison_lines(reading, most))]),
+            *(_details(described, "") for described in reading.calls),
+            *(_details(described, reading.against or "") for described in reading.other_calls),
+        ),
+    )
+    sentence = say(
+        "{folder}: {calls}, {impossible} with values that the product cannot have written",
+        folder=reading.folder,
+        calls=calls_text(len(reading.calls)),
+        impossible=sum(call.impossible for call in (*reading.calls, *reading.other_calls)),
+    )
+    outcome = "bad" if reading.failed else "good"
+    return Document(sentence, sentence, sections, command, outcome, MEASURED)
+
+
+def _details(call: CallInDump, folder: str) -> tuple[str, Iterable[Block]]:
+    """Return a section: what deserves a look in a call, and its results if not all are equal."""
+    title = " ".join(filter(None, (folder, call.place, call.entry)))
+    blocks = (block for item in call.details.items() for block in _output(*item))
+    return f"{title}: {call.operator}", (lines_table(call_lines(call)), *blocks)
+
+
+def _output(output: str, detail: Mapping[str, Any]) -> Iterable[Block]:
+    """Yield the verdict on one output: elements by verdict, and the worst ones."""
+    counts = (
+        Text("{count} {status}", count=count, status=Text(status))
+        for status, count in detail["elements"].items()
+        if count
+    )
+    yield lines_table([(output, joined(counts, ", "))])
+    cells = ("status", "given", "expected", "reason")
+    yield Table(
+        COLUMNS,
+        [
+            (", ".join(map(str, element["index"])), *(element[name] for name in cells))
+            for element in detail["worst"]
+        ],
+        "Worst elements",
+    )

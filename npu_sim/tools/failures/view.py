@@ -1,0 +1,11 @@
+"""A diagnosis as text."""
+
+from rich.console import RenderableType
+
+from npu_sim.show.layout import lines_table
+from npu_sim.tools.failures.diagnosis import Diagnosis
+
+
+def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:
+    """Return a diagnosis as a rich renderable."""
+    return lines_table(diagnosis.lines, styles={"impossible": "red"})

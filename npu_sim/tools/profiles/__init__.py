@@ -1,0 +1,1 @@
+"""Profiles of a device: measured times beside bounds and plans, and calibrations."""

@@ -1,0 +1,69 @@
+"""A folder of measured kernels, a CSV file each, is read and calibrated on like a profile."""
+
+import pytest
+
+from npu_sim.status import UsageError
+from npu_sim.timelines.model import READS_AND_WRITES
+from npu_sim.tools.profiles.calibrate import calibrate
+from npu_sim.tools.profiles.device_profile import read_device_profile
+from npu_sim.tools.profiles.measured_profile import read_profile
+from tests.measured import GRAD, Row, write_data_base
+from tests.tools.profiles.test_calibrate import CYCLES_1024, DEVICE, forward, stream
+
+RATED_MHZ = 1800
+ROWS = (GRAD, GRAD._replace(duration_us=0.0), stream("Add", 100_000_000, 0.5))
+
+
+def test_rows_have_the_median_and_the_kernel_of_their_file(tmp_path):
+    launches = read_device_profile(write_data_base(tmp_path / "base", ROWS))
+    assert [(launch.kernel, launch.line) for launch in launches] == [("Add", 1), ("RmsNormGrad", 2)]
+    assert launches[1].duration_us == 95.0
+    assert launches[1].counter("aiv_time") == 95.0
+    assert [launch.block_dim for launch in launches] == [None, None]
+
+
+def test_a_row_with_the_average_alone_has_that(tmp_path):
+    file = tmp_path / "Add.csv"
+    file.write_text(
+        "Input Shapes,Average Duration(us),Profiling Median Duration(us)\n4,7.5,\n5,,\n",
+        encoding="utf-8",
+    )
+    assert [launch.duration_us for launch in read_device_profile(tmp_path)] == [7.5]
+
+
+def test_rows_are_compared_with_plans_and_bounds(tmp_path):
+    answer = read_profile(write_data_base(tmp_path / "base", ROWS), **DEVICE)
+    (group,) = answer.groups
+    facts = group.as_dict()
+    assert facts["kernel"] == "RmsNormGrad"
+    assert facts["measured_block_dim"] is None
+    assert facts["planned_block_dim"] == 40
+    assert 0 < facts["bound_us"] < 95.0
+
+
+def test_without_block_dims_the_device_must_be_named(tmp_path):
+    with pytest.raises(UsageError, match="on how many cores"):
+        read_profile(write_data_base(tmp_path / "base", ROWS))
+
+
+def test_calibrating_uses_the_rated_clock(tmp_path):
+    vector_us = CYCLES_1024 / RATED_MHZ
+    rows = (forward(1024, vector_us), stream("Add", 100_000_000, 0.5))
+    answer = calibrate(write_data_base(tmp_path / "base", rows), **DEVICE)
+    assert answer.calibration.clock_mhz == RATED_MHZ
+    assert answer.calibration.ceilings[READS_AND_WRITES].tb_per_s == pytest.approx(0.5)
+    (shape,) = answer.shapes
+    assert shape.ratio == pytest.approx(1.0, rel=1e-3)
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    folder = write_data_base(tmp_path / "base", ROWS)
+    (folder / "Add.csv").write_text("Input Shapes,Seconds\n4,1\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"Add\.csv, line 1: has no column"):
+        read_profile(folder, **DEVICE)
+
+
+def test_a_small_move_on_unknown_cores_is_not_a_ceiling(tmp_path):
+    rows = (Row("Add", 3.0, 1, "4000", "FLOAT", "4000", "FLOAT"), forward(1024, 14.5))
+    answer = calibrate(write_data_base(tmp_path / "base", rows), **DEVICE)
+    assert answer.calibration.ceilings == {}
