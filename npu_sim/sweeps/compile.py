@@ -84,7 +84,7 @@ def fill_function(
     exec(source, scope)  # generated above: field names of NamedTuples
     fill: Any = numba.njit(**LOOP_OPTIONS)(scope["fill"])
     if not numba.config.DISABLE_JIT:
-        planners = outside_digest(operator.tile.__module__, operator.tile.__code__.co_filename)
+        planners = outside_digest(operator.tile, planner.refused, planner.plan_row)
         sources = hashlib.sha256((source + planner.source).encode()).hexdigest()
         fill._cache = KernelCache(scope["fill"], digest=planners and planners + sources)
     return fill

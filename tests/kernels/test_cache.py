@@ -278,6 +278,67 @@ def test_a_kernel_of_ones_own_is_compiled_again_when_a_file_beside_it_changes(tm
     assert printed == ["[2. 2.]\n", "[30. 30.]\n"]
 
 
+FACTORY = """
+import sys
+import numpy as np
+from npu_sim.kernels.engine.compile import device_function, kernel
+
+STEP = int(sys.argv[1])
+
+def made(value):
+    @kernel
+    def fill(chunk, out):
+        out[chunk] = value
+    return fill
+
+def applied(function):
+    compiled = device_function(function)
+    @kernel
+    def fill(chunk, out):
+        out[chunk] = compiled(out[chunk])
+    return fill
+
+@kernel
+def stepped(chunk, out):
+    out[chunk] = STEP
+
+kernels = [made(2), made(3), made(np.float32(3)), made((4, 5)[1])]
+kernels += [applied(lambda x: x + 6), applied(lambda x: x + 7), stepped]
+for number in 8, 9:
+    if number == 8:
+        @kernel
+        def twice_defined(chunk, out):
+            out[chunk] = 8
+    else:
+        @kernel
+        def twice_defined(chunk, out):
+            out[chunk] = 9
+    kernels.append(twice_defined)
+
+for one in kernels:
+    x = np.zeros(1, np.float32)
+    one.over(1, x)
+    print(int(x[0]), end=" ")
+"""
+
+
+def test_a_kernel_on_disk_belongs_to_the_values_that_were_compiled_into_it(tmp_path):
+    (tmp_path / "factory.py").write_text(FACTORY)
+    files = []
+    for step in (10, 11, 10):
+        done = subprocess.run(
+            [sys.executable, tmp_path / "factory.py", str(step)],
+            env={**os.environ, "NPU_SIM_CACHE_DIR": str(tmp_path / "cache")},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == f"2 3 3 5 6 7 {step} 8 9 "
+        files.append(files_of(tmp_path / "cache"))
+    assert len(files[1]) == len(files[0]) + 1
+    assert files[2] == files[1]
+
+
 def test_what_a_killed_process_leaves_goes_with_the_next_write(tmp_path):
     path = tmp_path / "cache" / "source" / "kernel"
     code = (

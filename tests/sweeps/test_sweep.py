@@ -1,6 +1,10 @@
+import os
 import pickle
 import random
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +23,7 @@ from tests.cases import every
 from tests.sweeps.compared import mismatches
 from tests.sweeps.wide_grids import WIDE_GRIDS
 
+ROOT = Path(__file__).parents[2]
 EQUAL_TO_ANOTHER_COLUMN = {
     "rms_norm": {"rows", "columns", "always_0", "always_1", "normal_flag"},
     "rms_norm_grad": {"rows", "columns", "splits_columns"},
@@ -338,3 +343,37 @@ def test_planners_on_disk_belong_to_the_same_declaration(sweep_uncached):
     assert again.tobytes() == first.tobytes()
     refused, _ = sweep_uncached(stricter)
     assert np.count_nonzero(refused["status"]) > np.count_nonzero(first["status"])
+
+
+FACTORY = """
+from dataclasses import replace
+import npu_sim
+from scale_rows import OPERATOR
+
+TILE, TILING = OPERATOR.tile, OPERATOR.tiling
+
+def limited(most):
+    def tile(row, device, rules):
+        tiling = TILE(row, device, rules)
+        return TILING(tiling.status, most, tiling.core_rows, tiling.ub_rows, tiling.ub_bytes)
+    return tile
+
+for most in 1, 2:
+    name = f"limited_to_{most}"
+    npu_sim.register(replace(OPERATOR, name=name, title=name, tile=limited(most)))
+    print(npu_sim.sweep(name, {"row": "512"})["block_dim"].tolist())
+"""
+
+
+def test_planners_that_one_function_makes_are_swept_apart(tmp_path):
+    program = tmp_path / "factory.py"
+    program.write_text(FACTORY)
+    environment = {
+        **os.environ,
+        "NPU_SIM_CACHE_DIR": str(tmp_path / "cache"),
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "examples" / "own_operator"), str(ROOT))),
+    }
+    done = subprocess.run(
+        [sys.executable, program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[1]\n[2]\n"

@@ -12,11 +12,12 @@ bit patterns. The caller keeps the arrays alive.
 
 Compiled kernels are cached on disk, so that a second process starts at once. Numba's own cache
 notices changes of a kernel's file only, not of the functions that the kernel calls, and a damaged
-file ends the program with an error. The key of this cache contains the source of the whole package,
-and of the package that an external kernel comes from. A compiled kernel is code, so a file is
-trusted only if no one but this user and the administrator may write to it. It begins with a
-checksum over the kernel's name, signature, source, versions, processor and code. Any other file is
-a cache miss. A cache that cannot be written costs a warning.
+file ends the program with an error. The key of this cache contains the source of the whole package;
+of an external kernel also the source of its package and the constants compiled into it
+(`npu_sim.kernels.engine.constants`). A compiled kernel is code, so a file is trusted only if no one
+but this user and the administrator may write to it. It begins with a checksum over the kernel's
+name, signature, source, versions, processor and code. Any other file is a cache miss. A cache that
+cannot be written costs a warning.
 """
 
 import hashlib
@@ -41,6 +42,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.numpy_support import from_dtype
 
+from npu_sim.kernels.engine.constants import constants
 from npu_sim.kernels.engine.numba_inside import (
     UNCOUNTED,
     CFunc,
@@ -94,7 +96,7 @@ class KernelCache(KernelCacheBase):  # type: ignore[misc]
         self._name = f"{function.__module__}.{function.__qualname__}"
         self._argument_types = str(argument_types)
         if function.__module__.partition(".")[0] != __name__.partition(".")[0]:
-            digest = outside_digest(function.__module__, function.__code__.co_filename)
+            digest = outside_digest(function)
         self._digest = digest
 
     @property
@@ -200,27 +202,30 @@ def source_digest() -> str:
     return digest.hexdigest()
 
 
-def outside_digest(module: str, file: str) -> str | None:
-    """Return a digest of the dependencies of a kernel of another package.
+def outside_digest(function: Callable[..., Any], *compiled: Callable[..., Any]) -> str | None:
+    """Return a digest of what determines a compiled function of another package.
 
-    These are the Python files of its package, or those beside its file. None without a file, as in
-    a notebook, or without such a module: a change would go unnoticed, so the kernel is not cached.
+    These are the Python files of its package, or those beside its file, and the constants of the
+    function and of those ``compiled`` with it. None without a file, as in a notebook, without such
+    a module, or with constants of an unknown type: a change would go unnoticed, so the function is
+    not cached.
     """
-    if module not in sys.modules:
+    if function.__module__ not in sys.modules:
         return None
-    package, *_ = module.partition(".")
+    package, *_ = function.__module__.partition(".")
+    file = Path(function.__code__.co_filename)
     folders = getattr(sys.modules.get(package), "__path__", None)
     sources = (
         chain.from_iterable(Path(folder).rglob("*.py") for folder in folders)
         if folders
-        else Path(file).parent.glob("*.py")
+        else file.parent.glob("*.py")
     )
     digest = hashlib.sha256()
     try:
-        digest.update(Path(file).read_bytes())
-        for path in sorted(sources):
+        for path in (file, *sorted(sources)):
             digest.update(path.read_bytes())
-    except OSError:
+        digest.update(constants(function, *compiled))
+    except (OSError, ValueError):
         return None
     return digest.hexdigest()
 
