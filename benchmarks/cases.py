@@ -11,8 +11,8 @@ import numpy as np
 
 import npu_sim
 from npu_sim.framework.inference import arguments_of
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.generate import generate
-from npu_sim.registry import load_operator
 
 DTYPES = {"fp32": np.float32, "bf16": ml_dtypes.bfloat16, "fp16": np.float16}
 FASTEST = "fastest"

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import npu_sim
 from npu_sim.framework.inference import arguments_of, call_with
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.generate import generate
-from npu_sim.registry import load_operator
 
 LIMIT = 1.5
 TURN_SECONDS = 0.02

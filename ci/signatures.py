@@ -16,7 +16,8 @@ from npu_sim.framework.arguments import Attribute, IntArray, Output, Tensor, Wor
 from npu_sim.framework.inference import implied
 from npu_sim.framework.operator import Operator
 from npu_sim.operators import signature_of
-from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.operators.loading import load_operator
+from npu_sim.registry import OPERATORS
 from npu_sim.studies import functions as studies
 
 PACKAGE = Path(npu_sim.__file__).parent

@@ -13,9 +13,9 @@ from urllib.parse import urlencode
 
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.plans.model import Plan
-from npu_sim.registry import load_operator
 from npu_sim.show.html import render
 from npu_sim.show.layout import Document, Drawing, table_report
 from npu_sim.show.plans import plan_report, steps_section, time_section

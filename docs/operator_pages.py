@@ -18,8 +18,9 @@ from npu_sim.framework.arguments import REQUIRED, Attribute, Output, Tensor
 from npu_sim.framework.checks import Dtypes
 from npu_sim.framework.inference import call_with
 from npu_sim.framework.operator import OPEN_RULES, Operator
+from npu_sim.operators.loading import load_operator
 from npu_sim.plans.model import Plan
-from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.registry import OPERATORS
 from npu_sim.show.text import plan_command
 from npu_sim.status import AclnnError, NotModelledError
 from npu_sim.studies.caveats import caveats_of

@@ -6,54 +6,19 @@ arithmetic and accumulation order, and every operator is a function of its own n
 package costs nothing.
 """
 
-import _frozen_importlib
 import sys
-from _thread import get_ident
 from importlib import import_module
-from types import ModuleType
-
-from npu_sim.system import at_fork
 
 TYPE_CHECKING = False  # type checkers read __init__.pyi; importing typing is slow
 if TYPE_CHECKING:
     from typing import Any
 
-
-class _HalfImported(ModuleType):
-    """A module that another thread was importing when this process was forked.
-
-    That thread does not exist here: importing the module would wait for its lock for ever.
-    """
-
-    def __getattr__(self, name: str) -> "Any":
-        """Raise an ImportError; tools that look at all modules find no special names."""
-        if name.startswith("__") and name != "__path__":
-            raise AttributeError(name)
-        message = (
-            "this process was forked while another thread imported npu_sim: call npu_sim once "
-            "before threads and processes start, or start processes with spawn"
-        )
-        raise ImportError(message, name=self.__name__)
-
-
-def _replace_half_imported() -> None:
-    """Replace the modules of this package whose locks belong to threads that a fork left behind."""
-    locks = getattr(_frozen_importlib, "_module_locks", {})  # weak references to locks, by module
-    for name, lock in list(locks.items()):
-        owner = getattr(lock(), "owner", None)
-        if name.partition(".")[0] == __name__ and owner not in (None, get_ident()):
-            sys.modules[name] = _HalfImported(name)
-
-
-at_fork(after_in_child=_replace_half_imported)
-
-
 if not getattr(sys, "_is_gil_enabled", lambda: True)():  # another thread could change an array
-    message = (
+    raise ImportError(
         "npu_sim does not run on free-threaded Python without its global lock: set PYTHON_GIL=1, "
-        "or use an ordinary build of Python"
+        "or use an ordinary build of Python",
+        name=__name__,
     )
-    raise ImportError(message, name=__name__)
 
 __version__ = "1.0.0"
 

@@ -1,17 +1,14 @@
-"""Names of the operators, and the one loader of their declarations.
+"""Names of the operators; :mod:`npu_sim.operators.loading` loads their declarations.
 
 Operators come from three places: this package (:data:`OPERATORS`), installed packages that offer
-some under the entry point group :data:`ENTRY_POINTS`, and :func:`npu_sim.register`. Only
-:func:`load_operator` imports a declaration, when it is first needed.
+some under the entry point group :data:`ENTRY_POINTS`, and :func:`npu_sim.register`.
 """
 
-import importlib
-import warnings
 from functools import cache
 from typing import Any, NamedTuple
 
 from npu_sim.language import Text
-from npu_sim.status import NpuSimError, UsageError, closest, plain_name, shown
+from npu_sim.status import UsageError, closest, plain_name, shown
 
 ENTRY_POINTS = "npu_sim.operators"
 """Entry point group of other packages: ``name = "package.module:OPERATOR"``."""
@@ -264,13 +261,6 @@ def unknown_operator(name: str) -> UsageError:
     )
 
 
-class OperatorLoadError(UsageError, AttributeError):
-    """An operator that another package offers cannot be loaded.
-
-    It is an AttributeError too: ``hasattr(npu_sim, name)`` is False for such an operator.
-    """
-
-
 def find_kernel(kernel: str) -> OperatorEntry | None:
     """Return the operator of a vendor kernel, or None."""
     return next((entry for entry in OPERATORS if kernel in entry.all_kernels), None)
@@ -286,52 +276,6 @@ def add_operator(entry: OperatorEntry, declaration: Any) -> None:
     _registered[entry.name] = (entry, declaration)
 
 
-def load_operator(name: str) -> Any:
-    """Return the declaration of an operator by its name here or in the product documents.
-
-    Raises UsageError when there is no such operator, or its package cannot be loaded.
-    """
-    entry = find_operator(name)
-    if entry is None:
-        raise unknown_operator(name)
-    if entry.name in _registered:
-        return _registered[entry.name][1]
-    return _load(entry)
-
-
-def loadable_operators() -> list[Any]:
-    """Return the declarations of all operators; those that cannot be loaded cause a warning."""
-    declarations = []
-    for entry in all_operators():
-        try:
-            declarations.append(load_operator(entry.name))
-        except OperatorLoadError as error:
-            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
-    return declarations
-
-
-@cache
-def _load(entry: OperatorEntry) -> Any:
-    if not entry.home:
-        return importlib.import_module(f"npu_sim.operators.{entry.name}.declaration").OPERATOR
-    module, _, attribute = entry.home.partition(":")
-    try:
-        declaration = getattr(importlib.import_module(module), attribute)
-        importlib.import_module("npu_sim.framework.registration").check_declaration(declaration)
-    except NpuSimError as error:
-        raise OperatorLoadError(error.argument, error.message, error.hint) from error
-    except (Exception, SystemExit) as error:  # errors of a package concern its operator alone
-        raise OperatorLoadError(
-            "operator",
-            Text(
-                "{name} cannot be loaded from {home}: {error_type}: {error}",
-                entry,
-                error_type=type(error).__name__,
-                error=error,
-            ),
-            Text(
-                "fix the package, or its entry point in the group {entry_points}",
-                entry_points=ENTRY_POINTS,
-            ),
-        ) from error
-    return declaration
+def registered_declaration(name: str) -> Any:
+    """Return the declaration that this process registered under a name, or None."""
+    return _registered[name][1] if name in _registered else None

@@ -7,8 +7,9 @@ import numpy as np
 import npu_sim
 from npu_sim.framework.arguments import Number
 from npu_sim.framework.inference import arguments_of, call_with
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.generate import generate
-from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.registry import OPERATORS
 
 NAMES = tuple(entry.name for entry in OPERATORS)
 MAXIMUM_SIZE = 6

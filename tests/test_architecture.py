@@ -37,7 +37,7 @@ def parsed(name):
 
 
 LOADERS = {
-    "npu_sim.registry": "loads declarations of operators; also names the entry point group",
+    "npu_sim.registry": "names the entry point group of other packages; loads nothing",
     "npu_sim.plans.answers": "loads the text and HTML of an answer when it is printed",
 }
 """Modules that may name a package above their own, because they load modules by name."""
@@ -140,6 +140,19 @@ def test_no_generic_module_names_an_operator():
         name for name in generic if any(one in text for text in parsed(name)[1] for one in names)
     }
     assert knowing == KNOWS_OPERATORS.keys()
+
+
+SWEEP_CODE = """
+import npu_sim
+from npu_sim.framework.checking import row_planner
+npu_sim.plan("rms_norm_grad", dy="64x512:bf16", gamma="512:bf16").decisions
+print(row_planner.cache_info().currsize)
+"""
+
+
+def test_a_plan_writes_no_code_of_sweeps():
+    command = [sys.executable, "-c", SWEEP_CODE]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "0\n"
 
 
 ARCHITECTURE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")

@@ -22,7 +22,8 @@ import pytest
 
 from npu_sim.cli.app import HEADING
 from npu_sim.cores import load_profile, release_table, shipped_products
-from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.operators.loading import load_operator
+from npu_sim.registry import OPERATORS
 from npu_sim.status import NotModelledError
 from tests.cli.runner import npu_sim as command
 from tests.measured import EMBEDDING, GRAD, OTHER, SUMMARY_NAMES, write_csv

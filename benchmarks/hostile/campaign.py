@@ -16,7 +16,7 @@ from npu_sim.files.tensors import read_tensor
 from npu_sim.framework.arguments import Number, Switch, Word
 from npu_sim.framework.inference import call_with
 from npu_sim.framework.target import CORE_ORDERS
-from npu_sim.registry import load_operator
+from npu_sim.operators.loading import load_operator
 from tests.lines import check_line
 from tests.small_calls import NAMES, same_bits, small_call
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 import npu_sim
-from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.operators.loading import load_operator
+from npu_sim.registry import OPERATORS
 from tests.small_calls import small_call
 
 NO_ACCESS, READ_ONLY = 0, mmap.PROT_READ

@@ -57,7 +57,8 @@ from npu_sim.aclnn.runtime import (
 from npu_sim.framework.target import Target as Settings
 from npu_sim.framework.target import current_device, device, set_device
 from npu_sim.language import Text
-from npu_sim.registry import all_operators, find_operator, load_operator
+from npu_sim.operators.loading import load_operator
+from npu_sim.registry import all_operators, find_operator
 
 # ACL_FLOAT ..., ACL_FORMAT_ND ... are constants of the module, as in C.
 globals().update(AclDataType.__members__ | AclFormat.__members__)

@@ -19,14 +19,8 @@ from npu_sim.cli.lazy import cores, files, framework, numbers, operators, questi
 from npu_sim.cli.options import flattened, require_separate_files
 from npu_sim.cli.output import print_text, unknown_command
 from npu_sim.language import Text, Verbatim, joined, say, translated
-from npu_sim.registry import (
-    OperatorEntry,
-    OperatorLoadError,
-    all_operators,
-    find_operator,
-    load_operator,
-    unknown_operator,
-)
+from npu_sim.operators.loading import OperatorLoadError, load_operator
+from npu_sim.registry import OperatorEntry, all_operators, find_operator, unknown_operator
 from npu_sim.status import UsageError
 
 ARGUMENTS_HEADING, OPTIONS_HEADING, COMMANDS_HEADING = "Arguments", "Options", "Commands"

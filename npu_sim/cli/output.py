@@ -45,7 +45,8 @@ from npu_sim.language import (
     with_arguments,
     with_changed_fields,
 )
-from npu_sim.registry import find_operator, load_operator
+from npu_sim.operators.loading import load_operator
+from npu_sim.registry import find_operator
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
 REFUSED_EXIT_CODE = 2

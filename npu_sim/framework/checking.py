@@ -133,6 +133,12 @@ def _cached_case(operator: Operator, signature: Signature, target: Target) -> Ca
     return check_uncached(operator, arguments, target)
 
 
+@cache
+def rules_type(operator: Operator) -> Any:
+    """Return the NamedTuple of the rules of a product."""
+    return _named("Rules", ["supported", "dtypes", *operator.rule_names])
+
+
 @lru_cache(maxsize=256)
 def rules_on(operator: Operator, profile: Profile) -> Any:
     """Return the integers of a profile that planners need; ``NOT_DOCUMENTED`` for others."""
@@ -144,7 +150,7 @@ def rules_on(operator: Operator, profile: Profile) -> Any:
         for name in operator.rule_names
     ]
     supported, mask = operator.supported_by(profile), _dtype_mask(operator, profile)
-    return row_planner(operator).rules(int(supported), mask, *stated)
+    return rules_type(operator)(int(supported), mask, *stated)
 
 
 def _passes(dtype_check: checks.DtypeCheck, call: Inspection) -> bool:
@@ -168,8 +174,6 @@ class RowPlanner(NamedTuple):
 
     row: Any
     """NamedTuple of a call."""
-    rules: Any
-    """NamedTuple of the rules of a product."""
     record: Any
     """NamedTuple of the plan."""
     make_row: Callable[..., Any]
@@ -192,7 +196,6 @@ class RowPlanner(NamedTuple):
 def row_planner(operator: Operator) -> RowPlanner:
     """Make the row planner of an operator."""
     axes, row = (*operator.axes, *COMMON_AXES), row_type(operator)
-    rules = _named("Rules", ["supported", "dtypes", *operator.rule_names])
     record = _named("Record", ["status", "overflows", "tiling"])
     scope: dict[str, Any] = {
         "Row": row,
@@ -218,9 +221,7 @@ def row_planner(operator: Operator) -> RowPlanner:
     for function in functions:
         function.__module__ = __name__
     columns = plan_columns(operator)
-    return RowPlanner(
-        row, rules, record, make_row, refused, plan_row, plan_counted, columns, source
-    )
+    return RowPlanner(row, record, make_row, refused, plan_row, plan_counted, columns, source)
 
 
 def _named(name: str, fields: list[str]) -> Any:

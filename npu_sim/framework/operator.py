@@ -29,7 +29,7 @@ from npu_sim.framework.arguments import (
 )
 from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
-from npu_sim.registry import find_operator, load_operator
+from npu_sim.registry import find_operator
 from npu_sim.status import TILING_FAILURE, NotModelledError, Status, UsageError, closest
 
 if TYPE_CHECKING:
@@ -228,6 +228,8 @@ class Operator:
         families that neither names.
     family
         The one family that the declaration serves; set by :meth:`on_family`.
+    common
+        The declaration that serves the other products; None in that one itself.
     """
 
     name: str
@@ -274,10 +276,7 @@ class Operator:
     families: tuple[str, ...] = ()
     families_not_modelled: tuple[str, ...] = ()
     family: str = ""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by name: every process has the same operators."""
-        return _loaded, (self.name, self.family)
+    common: Operator | None = None
 
     def __new__(cls, *fields_in_order: Any, **fields_by_name: Any) -> Operator:
         """Name the fields that a declaration lacks; Python lists them as parameters."""
@@ -522,7 +521,7 @@ class Operator:
         """
         if self.family == family:
             return self
-        base: Operator = load_operator(self.name) if self.family else self
+        base = self.common or self
         if family in base.families_not_modelled:
             raise NotModelledError(
                 "product",
@@ -540,13 +539,7 @@ class Operator:
 def _on_family(base: Operator, family: str) -> Operator:
     """Return the declaration with the fields that differ on a family."""
     module = import_module(f"{base.package}.{family}")
-    return replace(base, family=family, **module.FIELDS)
-
-
-def _loaded(name: str, family: str) -> Operator:
-    """Return an operator by name, as it serves a family."""
-    declared: Operator = load_operator(name)
-    return declared.on_family(family)
+    return replace(base, family=family, common=base, **module.FIELDS)
 
 
 @cache

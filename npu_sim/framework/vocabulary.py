@@ -90,7 +90,7 @@ from npu_sim.plans.model import (
     intermediate,
 )
 from npu_sim.plans.workspace import aligned_bytes, executor_workspace
-from npu_sim.registry import ASCEND_950, load_operator
+from npu_sim.registry import ASCEND_950
 from npu_sim.status import (
     INNER_NULL_POINTER,
     INVALID,
@@ -224,7 +224,6 @@ __all__ = [
     "kernel_input",
     "kernel_parts",
     "largest_power",
-    "load_operator",
     "load_profile",
     "memory_bytes",
     "nothing",

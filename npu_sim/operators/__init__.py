@@ -2,7 +2,7 @@
 
 :func:`plan`, :func:`run` and :func:`prepare` take an operator by name; :func:`public_function`
 makes a function of each. Other packages load declarations by
-:func:`npu_sim.registry.load_operator`.
+:func:`npu_sim.operators.loading.load_operator`.
 """
 
 import inspect
@@ -22,8 +22,8 @@ from npu_sim.framework.inference import arguments_of, require_given
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import CoreOrder, Limits, target_of
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.loading import load_operator
 from npu_sim.plans.model import Plan
-from npu_sim.registry import load_operator
 from npu_sim.status import without_internal_frames
 
 if TYPE_CHECKING:

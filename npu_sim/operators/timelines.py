@@ -4,8 +4,9 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.operator import INSTRUCTIONS, PROGRAM, Operator, find_hook
+from npu_sim.operators.loading import load_operator
 from npu_sim.plans.model import Plan
-from npu_sim.registry import family_of, load_operator
+from npu_sim.registry import family_of
 from npu_sim.timelines import bounds
 from npu_sim.timelines import tracks as pipe_tracks
 from npu_sim.timelines.model import Calibration, Estimator, Timeline

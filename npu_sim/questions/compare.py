@@ -15,12 +15,12 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import fixed_call, plan_of
 from npu_sim.framework.target import Limits, Target, require_bool, require_limits
 from npu_sim.language import Text, grouped
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.timelines import estimator
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Memory, Plan
 from npu_sim.questions.explain import NearbyPlan, nearby_plans
 from npu_sim.questions.varied_calls import chosen_profiles
-from npu_sim.registry import load_operator
 from npu_sim.status import NO_PLAN, AclnnError, NotModelledError, Unplanned, without_internal_frames
 from npu_sim.tiling import flattened
 from npu_sim.timelines.model import Estimate

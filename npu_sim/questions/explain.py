@@ -32,11 +32,11 @@ from npu_sim.framework.operator import PROGRAM, Operator
 from npu_sim.framework.planning import FixedCall, axis_of, fixed_call, plan_of, try_flips
 from npu_sim.framework.target import Limits, Target, require_bool, require_limits
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.timelines import estimator, timeline, with_reads
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import MANY_PROBES, Interval, ProductLimits, both_bounds, find_bound
-from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, NpuSimError, without_internal_frames
 from npu_sim.timelines.model import Change, Estimate, ModePrice, Timeline
 

@@ -24,9 +24,9 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import FixedCall, fixed_call, overflow_of
 from npu_sim.framework.target import LIMITS, Limits, Target, require_bool
 from npu_sim.language import Text
+from npu_sim.operators.loading import load_operator
 from npu_sim.plans.answers import Printed
 from npu_sim.questions.varied_calls import device_groups, number_of
-from npu_sim.registry import load_operator
 from npu_sim.status import ACLNN_SUCCESS, NO_PLAN, Unplanned, UsageError, without_internal_frames
 
 Interval = tuple[int, int]

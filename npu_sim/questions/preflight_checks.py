@@ -15,11 +15,12 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target, require_bool, require_limits
 from npu_sim.language import Joined, Text, joined
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.timelines import is_timed, timeline
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import REFUSED, RUNS, Plan
 from npu_sim.questions.preflight_lines import Call, MalformedLineError, operator_inputs
-from npu_sim.registry import find_kernel, load_operator
+from npu_sim.registry import find_kernel
 from npu_sim.status import AclnnError, NotModelledError, Unplanned, UsageError
 from npu_sim.tiling import raw_plan
 from npu_sim.timelines.model import LaunchEstimate, LaunchTime

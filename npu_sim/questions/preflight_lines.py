@@ -11,8 +11,9 @@ from npu_sim.files.reading import LINE_BYTES
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.loading import load_operator
 from npu_sim.questions.varied_calls import chosen_profiles, items_of, require_devices
-from npu_sim.registry import OPERATORS, all_operators, find_kernel, find_operator, load_operator
+from npu_sim.registry import OPERATORS, all_operators, find_kernel, find_operator
 from npu_sim.status import closest
 
 Names = str | Sequence[str] | None

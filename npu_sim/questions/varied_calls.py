@@ -23,7 +23,7 @@ from npu_sim.framework.inference import arguments_of, inferred
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import FixedCall, fixed_call
 from npu_sim.language import Text, grouped
-from npu_sim.registry import load_operator
+from npu_sim.operators.loading import load_operator
 from npu_sim.status import UsageError
 
 

@@ -19,12 +19,12 @@ from npu_sim.language import (
     translated,
     with_changed_fields,
 )
+from npu_sim.operators.loading import load_operator
 from npu_sim.plans.model import Plan
 from npu_sim.questions.compare import OUTCOME, Compared, Comparison, Upgrade
 from npu_sim.questions.explain import NearbyPlan
 from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
 from npu_sim.questions.varied_calls import operators_of
-from npu_sim.registry import load_operator
 from npu_sim.show.curves import Axis, curve, curve_chart
 from npu_sim.show.layout import (
     Cell,

@@ -25,6 +25,7 @@ from npu_sim.language import (
     translated,
 )
 from npu_sim.numbers.formats import TensorSpec, shape_text
+from npu_sim.operators.loading import load_operator
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
     OVERFLOWS,
@@ -41,7 +42,6 @@ from npu_sim.plans.model import (
     WorkspaceNode,
     WorkspacePart,
 )
-from npu_sim.registry import load_operator
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 
 Line = tuple[str, str, str]

@@ -18,7 +18,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from npu_sim.cores import Device
-from npu_sim.framework.checking import row_planner
+from npu_sim.framework.checking import row_planner, rules_type
 from npu_sim.framework.operator import Operator
 from npu_sim.kernels.engine.codegen import DeviceCompiler, KernelCache, outside_digest
 from npu_sim.kernels.engine.compile import PLAIN
@@ -76,7 +76,7 @@ def fill_function(
         "plan_row": make_jitable(planner.plan_counted if counted else planner.plan_row),
         "make_row": make_jitable(planner.make_row),
         "Device": Device,
-        "Rules": planner.rules,
+        "Rules": rules_type(operator),
         "random_bits": random_bits,
         "scaled": make_jitable(space.scaled),
         "logarithmic": make_jitable(space.logarithmic),
@@ -103,7 +103,7 @@ def fill_source(operator: Operator, columns: tuple[RecordColumn, ...], sampled: 
         *(_draws(axes) if sampled else ()),
         *_codes(axes),
         f"device = Device({_loads('devices', len(Device._fields))})",
-        f"switches = Rules({_loads('rules', len(row_planner(operator).rules._fields))})",
+        f"switches = Rules({_loads('rules', len(rules_type(operator)._fields))})",
         f"row = make_row({', '.join(f'c{axis}' for axis in axes)})",
         "record = plan_row(row, device, switches)",
         "product, soc, release = places[0, d0], places[1, d0], places[2, d0]",

@@ -29,7 +29,7 @@ from npu_sim.framework.checks import require_integer
 from npu_sim.framework.inference import plan_arguments
 from npu_sim.language import Argument, Text
 from npu_sim.operators import plan
-from npu_sim.registry import load_operator
+from npu_sim.operators.loading import load_operator
 from npu_sim.status import AclnnError, UsageError, closest, shown, without_internal_frames
 from npu_sim.sweeps.space import (
     RecordColumn,

@@ -28,7 +28,8 @@ from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array, bfloat16
 from npu_sim.numbers.formats import Array, TensorSpec
 from npu_sim.operators import run, signature_of
-from npu_sim.registry import OPERATOR_NAMES, OPERATORS, load_operator
+from npu_sim.operators.loading import load_operator
+from npu_sim.registry import OPERATOR_NAMES, OPERATORS
 
 Outputs = tuple[Any, ...]
 Gradients = tuple[torch.Tensor | None, ...]

@@ -18,9 +18,9 @@ from npu_sim.framework.operator import MISCOUNTED, PARTS, VARIANTS
 from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, widen_array
 from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import canonical_dtype
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.plans.answers import Progress
-from npu_sim.registry import load_operator
 from npu_sim.status import NO_PLAN, NpuSimError
 from npu_sim.verdicts.answers import (
     REACHABLE,

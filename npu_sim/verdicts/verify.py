@@ -15,9 +15,9 @@ from npu_sim.framework.inference import require_given
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Limits, require_bool, require_limits
 from npu_sim.language import Text, grouped
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.study import StudyCall, study_call
 from npu_sim.plans.answers import Progress
-from npu_sim.registry import load_operator
 from npu_sim.status import NO_PLAN, Unplanned, UsageError, without_internal_frames
 from npu_sim.verdicts.answers import (
     UNDECIDED,

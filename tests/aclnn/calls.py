@@ -7,7 +7,8 @@ import numpy as np
 
 from npu_sim import aclnn
 from npu_sim.aclnn import AclDataType, AclFormat, AclTensor
-from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.operators.loading import load_operator
+from npu_sim.registry import OPERATORS
 
 FP32, FP16, BF16, INT32, INT64 = (
     AclDataType.ACL_FLOAT,

@@ -12,7 +12,8 @@ import npu_sim
 from npu_sim import aclnn
 from npu_sim.aclnn import AclTensor, aclGetRecentErrMsg, device
 from npu_sim.language import count_text
-from npu_sim.registry import OPERATOR_NAMES, load_operator
+from npu_sim.operators.loading import load_operator
+from npu_sim.registry import OPERATOR_NAMES
 from tests.aclnn.calls import (
     ARGUMENTS,
     BF16,

@@ -7,7 +7,8 @@ from npu_sim.cores import load_profile
 from npu_sim.framework.arguments import Number, Word
 from npu_sim.framework.inference import call_with
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.registry import OPERATOR_NAMES, load_operator
+from npu_sim.operators.loading import load_operator
+from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.status import AclnnError, NotModelledError
 from tests.cases import every
 

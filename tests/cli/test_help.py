@@ -10,8 +10,9 @@ from typer.main import get_command
 from npu_sim.cli.app import HEADINGS, app
 from npu_sim.cores import DEFAULT_PRODUCT, default_release, release_names
 from npu_sim.framework.arguments import Output
+from npu_sim.operators.loading import load_operator
 from npu_sim.questions.varied_calls import example_call
-from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.registry import OPERATORS
 
 NAMES = [entry.name for entry in OPERATORS]
 PANEL = re.compile(r"^(\S.*)\n((?:  .*\n)+)", re.M)

@@ -4,7 +4,7 @@ import pytest
 
 import npu_sim
 from npu_sim.cores import config_directory
-from npu_sim.registry import load_operator
+from npu_sim.operators.loading import load_operator
 from npu_sim.tiling import rms_norm_grad as tiler
 
 WIDE = {"dy": "4096x7168:bf16", "gamma": "7168:bf16"}

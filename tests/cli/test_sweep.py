@@ -64,7 +64,7 @@ def test_the_help_lists_what_can_vary_and_an_example_that_works(
 ):
     monkeypatch.setenv("COLUMNS", "1000")
     from npu_sim.cli.commands.sweep import epilog
-    from npu_sim.registry import load_operator
+    from npu_sim.operators.loading import load_operator
     from npu_sim.sweeps.runner import space_and_columns
 
     text = cli("sweep", operator, "--help").out

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.operators.loading import load_operator
+from npu_sim.registry import OPERATORS
 from npu_sim.studies.caveats import CAVEATS
 from tests.cases import every
 from tests.measured import EMBEDDING, GRAD, OTHER, write_csv

@@ -16,8 +16,9 @@ from typer.main import get_command
 from npu_sim.cli.app import HEADINGS, app
 from npu_sim.cli.commands import demo
 from npu_sim.cores import config_directory
+from npu_sim.operators.loading import load_operator
 from npu_sim.questions.varied_calls import example_call
-from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.registry import OPERATORS
 from npu_sim.show import layout
 from npu_sim.show.layout import UNLIMITED, render, stack
 from tests.cases import every

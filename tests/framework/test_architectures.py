@@ -9,8 +9,9 @@ import npu_sim
 from npu_sim.cores import load_profile
 from npu_sim.framework.inference import call_with
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.loading import load_operator
 from npu_sim.questions.preflight import check_file, chosen_columns, policy_of
-from npu_sim.registry import ASCEND_950, OPERATORS, load_operator
+from npu_sim.registry import ASCEND_950, OPERATORS
 from npu_sim.status import NotModelledError
 from tests.cli import runner
 

@@ -10,7 +10,8 @@ from npu_sim.framework.arguments import Number, Word
 from npu_sim.framework.checking import check, check_uncached, checked_call
 from npu_sim.framework.inference import arguments_of, call_with
 from npu_sim.framework.target import Target
-from npu_sim.registry import OPERATOR_NAMES, load_operator
+from npu_sim.operators.loading import load_operator
+from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.status import AclnnError, NpuSimError
 
 CALL = {"dy": "32x512:bf16", "x": "32x512:bf16", "rstd": "32:fp32", "gamma": "512:bf16"}

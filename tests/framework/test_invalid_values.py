@@ -7,7 +7,7 @@ import pytest
 
 import npu_sim
 from npu_sim import NpuSimError
-from npu_sim.registry import load_operator
+from npu_sim.operators.loading import load_operator
 from npu_sim.status import shown
 from tests.cases import every
 from tests.cli.runner import npu_sim as run_here

@@ -8,7 +8,7 @@ import pytest
 
 import npu_sim
 from npu_sim.framework import execution
-from npu_sim.registry import load_operator
+from npu_sim.operators.loading import load_operator
 from tests.cases import every
 from tests.small_calls import NAMES, outputs_of, same_bits, small_call
 

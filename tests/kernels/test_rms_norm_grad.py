@@ -289,7 +289,7 @@ import numpy as np, ml_dtypes
 import npu_sim
 from npu_sim.framework.inference import arguments_of
 from npu_sim.operators.shared.generate import generate
-from npu_sim.registry import load_operator
+from npu_sim.operators.loading import load_operator
 SIZES = {
     "large": ((41, 100, "fp16"), (30, 700, "bf16"), (5, 6500, "fp32")),
     "small": ((3, 70, "fp16"), (2, 660, "bf16"), (2, 6090, "fp32")),

@@ -136,7 +136,7 @@ from tests.small_calls import small_call
 
 for package in (npu_sim.kernels, npu_sim.operators):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        import_module(module.name)  # a fork during imports is FORK_WHILE_IMPORTING
+        import_module(module.name)  # a child that is forked during imports waits for their locks
 compiled, called = (small_call(name) for name in ("conv_tbc_backward", "rms_norm"))
 thread = threading.Thread(target=npu_sim.run, args=["conv_tbc_backward"], kwargs=compiled)
 thread.start()

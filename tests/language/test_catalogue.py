@@ -21,8 +21,9 @@ from npu_sim.language import (
     using_language,
 )
 from npu_sim.language.text import language_of
+from npu_sim.operators.loading import load_operator
 from npu_sim.plans.model import Caveat
-from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.registry import OPERATORS
 from npu_sim.show.layout import render
 from npu_sim.show.text import plan_view
 

@@ -8,8 +8,8 @@ import npu_sim
 from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import DATA
 from npu_sim.operators.cross_entropy_loss_grad.plan import aliased_labels
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.timelines import program_of
-from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError
 from tests.operators.refusals import blame_of, refusal_of
 

@@ -4,8 +4,8 @@ import pytest
 import npu_sim
 from npu_sim.framework.inference import arguments_of
 from npu_sim.numbers.values import CHUNK, zipf
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.generate import generate
-from npu_sim.registry import load_operator
 from npu_sim.status import UsageError
 
 OPERATOR = "embedding_dense_backward"

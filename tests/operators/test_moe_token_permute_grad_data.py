@@ -5,7 +5,7 @@ import npu_sim
 from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import DATA
 from npu_sim.numbers.values import CHUNK
-from npu_sim.registry import load_operator
+from npu_sim.operators.loading import load_operator
 
 
 def data(grad="60x20:bf16", indices="64:int32", seed=0):

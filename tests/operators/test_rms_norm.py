@@ -7,9 +7,9 @@ import pytest
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.framework.inference import arguments_of
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.generate import generate
 from npu_sim.operators.shared.study import formula_results
-from npu_sim.registry import load_operator
 from tests.operators.refusals import blame_of, refusal_of
 
 OPERATOR = "rms_norm"

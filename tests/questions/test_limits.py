@@ -6,9 +6,9 @@ import npu_sim
 from npu_sim import AclnnError
 from npu_sim.cores import load_profile
 from npu_sim.framework.planning import fixed_call
+from npu_sim.operators.loading import load_operator
 from npu_sim.questions.limits import find_bound, legal_ranges, refusals
 from npu_sim.questions.varied_calls import device_groups
-from npu_sim.registry import load_operator
 from npu_sim.tiling import cross_entropy_loss_grad as cross_entropy
 from tests.cases import every
 from tests.rules import rules_of

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.registry import OPERATOR_NAMES, load_operator
+from npu_sim.operators.loading import load_operator
+from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.sweeps.maps import PATH_FIELDS, sweep_map
 
 GRIDS = {

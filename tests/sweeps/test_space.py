@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from npu_sim import UsageError
-from npu_sim.registry import load_operator
+from npu_sim.operators.loading import load_operator
 from npu_sim.sweeps.space import make_space
 
 EMBEDDING = load_operator("embedding_dense_backward")

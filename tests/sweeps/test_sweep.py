@@ -14,7 +14,8 @@ import npu_sim
 from npu_sim.framework.checking import UNCOUNTABLE, bound_of, row_planner
 from npu_sim.framework.checks import Holds
 from npu_sim.framework.inference import arguments_of, call_with, plan_arguments, read_call
-from npu_sim.registry import OPERATOR_NAMES, load_operator
+from npu_sim.operators.loading import load_operator
+from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.sweeps import compile
 from npu_sim.sweeps.runner import LocalEngine, planned_record, record_dtype, run_sweep, sampled_rows
 from npu_sim.sweeps.space import largest_values, make_space, may_be_uncountable, record_columns

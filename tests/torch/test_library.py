@@ -15,8 +15,9 @@ import npu_sim  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
 from npu_sim.framework.arguments import Number  # noqa: E402
 from npu_sim.framework.inference import arguments_of, call_with  # noqa: E402
+from npu_sim.operators.loading import load_operator  # noqa: E402
 from npu_sim.operators.shared.generate import generate  # noqa: E402
-from npu_sim.registry import OPERATOR_NAMES, load_operator  # noqa: E402
+from npu_sim.registry import OPERATOR_NAMES  # noqa: E402
 from npu_sim.torch.library import array_as_tensor  # noqa: E402
 
 SMALL = 8

@@ -36,7 +36,7 @@ from npu_sim.cli.output import (
     write_report,
 )
 from npu_sim.language import Text
-from npu_sim.registry import load_operator
+from npu_sim.operators.loading import load_operator
 from npu_sim.status import NO_PLAN, Unplanned, UsageError
 
 PRODUCTS = Option(flags="--products,--product")

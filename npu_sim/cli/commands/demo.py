@@ -15,7 +15,8 @@ from npu_sim.cli.lazy import cores, files, framework, kernels, operators, questi
 from npu_sim.cli.options import Options, command
 from npu_sim.cli.output import print_json, print_text
 from npu_sim.language import Text, say
-from npu_sim.registry import OPERATOR_NAMES, load_operator
+from npu_sim.operators.loading import load_operator
+from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.status import UsageError, shown
 
 ROWS, DIM, NUM_WEIGHTS = 16384, 1024, 32000

@@ -18,7 +18,7 @@ from npu_sim.cli.output import (
     write_report,
 )
 from npu_sim.language import Text, Verbatim, bytes_text, joined, say
-from npu_sim.registry import load_operator
+from npu_sim.operators.loading import load_operator
 from npu_sim.status import UsageError
 
 DIFFERENT = 1

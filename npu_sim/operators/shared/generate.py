@@ -15,11 +15,11 @@ from npu_sim.framework.vocabulary import (
     UsageError,
     arguments_of,
     check,
-    load_operator,
     memory_bytes,
     numpy_dtype,
 )
 from npu_sim.numbers.values import normal
+from npu_sim.operators.loading import load_operator
 
 FLOATING = ("float16", "bfloat16", "float32", "float64")
 

@@ -25,12 +25,12 @@ from npu_sim.framework.vocabulary import (
     as_array,
     canonical_dtype,
     check,
-    load_operator,
     load_profile,
     numpy_dtype,
     own_copies,
 )
 from npu_sim.operators import plan, run
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.dumped import (
     DumpedTensor,
     Function,

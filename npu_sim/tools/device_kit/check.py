@@ -18,10 +18,10 @@ from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.operators import plan
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.timelines import is_timed, timeline
 from npu_sim.plans.answers import Printed, Progress
 from npu_sim.plans.model import Plan
-from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, UsageError, without_internal_frames
 from npu_sim.timelines.model import VectorEstimate
 from npu_sim.tools.device_kit.folder import CALLS_FILE

@@ -36,10 +36,10 @@ from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import target_of
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators import plan
+from npu_sim.operators.loading import load_operator
 from npu_sim.plans.answers import Progress
 from npu_sim.plans.device_evidence import NUMBER
 from npu_sim.plans.model import Plan
-from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, NotModelledError, UsageError
 from npu_sim.tools.device_kit.run_on_device import CALLS
 

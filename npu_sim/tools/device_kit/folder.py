@@ -16,9 +16,9 @@ from npu_sim.framework.planning import fixed_call
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators import plan
+from npu_sim.operators.loading import load_operator
 from npu_sim.plans.answers import Printed, Progress
 from npu_sim.questions.preflight_lines import MalformedLineError, call_of, operator_inputs, parse
-from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, UsageError, without_internal_frames
 from npu_sim.tools.device_kit import run_on_device
 from npu_sim.tools.device_kit.choice import KitCall, chosen_calls

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 from npu_sim.framework.operator import IN_DUMPS, find_hook
 from npu_sim.language import Text, grouped
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.dumped import Function, InDumps, WrappedCall
-from npu_sim.registry import OPERATOR_NAMES, load_operator
+from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.tools.dumps.folder import MODULE, NAME, Dump, Entry, StoredTensor
 
 PYTHON_FUNCTIONS = "MindSpeed."

@@ -17,10 +17,10 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import fixed_call
 from npu_sim.language import Text, joined, say, translated, translated_data
 from npu_sim.operators import plan
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.timelines import steps, timed_plan, timeline, tracks
 from npu_sim.plans.model import Plan
 from npu_sim.questions.explain import NearestCall, nearby_plans, nearest_calls
-from npu_sim.registry import load_operator
 from npu_sim.show.html import block_html, render
 from npu_sim.show.layout import Document, Picture, Section, lines_table
 from npu_sim.show.pictures import memory_map, order_strip, order_strips

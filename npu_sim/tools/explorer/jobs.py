@@ -31,7 +31,7 @@ from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text, using_language, with_changed_fields
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.registry import load_operator
+from npu_sim.operators.loading import load_operator
 from npu_sim.status import NpuSimError, UsageError
 from npu_sim.system import replacing
 from npu_sim.tools.explorer.answers import document_answer, failure, refusal, result_answer

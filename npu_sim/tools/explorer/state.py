@@ -34,7 +34,7 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target, require_limits
 from npu_sim.language import LANGUAGES, Text, language, translated, using_language
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.registry import load_operator, loadable_operators
+from npu_sim.operators.loading import load_operator, loadable_operators
 from npu_sim.status import UsageError, shown
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}

@@ -16,9 +16,10 @@ from npu_sim.cores import default_release, release_names
 from npu_sim.framework.arguments import Tensor
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Joined, Text, bytes_text, joined
+from npu_sim.operators.loading import load_operator
 from npu_sim.plans.answers import Frozen, FrozenDict, Printed, ReadOnlyDict, TextField
 from npu_sim.plans.model import Plan
-from npu_sim.registry import OPERATORS, find_operator, load_operator, operator_of_launch
+from npu_sim.registry import OPERATORS, find_operator, operator_of_launch
 from npu_sim.status import (
     NO_PLAN,
     Unplanned,

@@ -9,10 +9,11 @@ from typing import Any
 from npu_sim.cores import Profile, default_release, release_names, require_release
 from npu_sim.framework.planning import fixed_call
 from npu_sim.language import Text, grouped
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.timelines import estimator, timeline
 from npu_sim.plans.answers import Columns, Printed, Tabular, columns_of
 from npu_sim.questions.explain import nearby_plans
-from npu_sim.registry import load_operator, operator_of_launch
+from npu_sim.registry import operator_of_launch
 from npu_sim.status import AclnnError, UsageError, without_internal_frames
 from npu_sim.tools.profiles.device_profile import MeasuredLaunch, read_device_profile
 from npu_sim.tools.profiles.measured_calls import (

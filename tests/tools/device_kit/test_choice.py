@@ -8,7 +8,7 @@ import pytest
 
 from npu_sim.cores import load_profile
 from npu_sim.framework.arguments import Number
-from npu_sim.registry import load_operator
+from npu_sim.operators.loading import load_operator
 from npu_sim.sweeps.runner import sweep
 from npu_sim.tools.device_kit import choice, run_on_device
 from npu_sim.tools.device_kit.choice import chosen_calls, described, reachable

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from npu_sim.framework.inference import arguments_of, call_with
+from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.generate import generate
-from npu_sim.registry import OPERATOR_NAMES, load_operator
+from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.tools.explorer import jobs
 from npu_sim.tools.explorer.jobs import CountingGenerator, StageCounter, drawn_elements
 from npu_sim.tools.explorer.state import catalog

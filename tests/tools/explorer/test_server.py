@@ -17,7 +17,8 @@ from npu_sim.cores import load_profile, shipped_products
 from npu_sim.files.reading import DROPPED_BYTES
 from npu_sim.framework.inference import arguments_of
 from npu_sim.language import Text, translated, using_language
-from npu_sim.registry import OPERATOR_NAMES, load_operator
+from npu_sim.operators.loading import load_operator
+from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.status import NotModelledError, UsageError
 from npu_sim.tools.explorer import Explorer, application, serving
 from npu_sim.tools.explorer.jobs import (

@@ -7,7 +7,7 @@ import pytest
 
 import npu_sim
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.registry import load_operator
+from npu_sim.operators.loading import load_operator
 from npu_sim.show.layout import render
 from npu_sim.tools.profiles import measured_calls
 from npu_sim.tools.profiles.device_profile import MeasuredLaunch
