@@ -19,7 +19,6 @@ from npu_sim.cli.lazy import cores, files, framework, numbers, operators, questi
 from npu_sim.cli.options import flattened, require_separate_files
 from npu_sim.cli.output import print_text, unknown_command
 from npu_sim.language import Text, Verbatim, joined, say, translated
-from npu_sim.operators.loading import OperatorLoadError, load_operator
 from npu_sim.registry import OperatorEntry, all_operators, find_operator, unknown_operator
 from npu_sim.status import UsageError
 
@@ -227,8 +226,8 @@ def add_action(app: typer.Typer, action: Action, *, within: str = "") -> None:
             """Yield the operators with their titles, and why one is not available."""
             for entry in all_operators():
                 try:
-                    load_operator(entry.name)
-                except OperatorLoadError as error:
+                    operators.loading.load_operator(entry.name)
+                except operators.loading.OperatorLoadError as error:
                     yield OPERATORS, entry.name, say("not available: {message}", error)
                 else:
                     yield OPERATORS, entry.name, entry.title
@@ -251,7 +250,7 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
     options = [*inspect.signature(handler).parameters.values()][1 + action.takes_arguments :]
     for option in options:
         get_args(option.annotation)[1].rich_help_panel = panel
-    declared = load_operator(entry.name)
+    declared = operators.loading.load_operator(entry.name)
     fields: dict[str, framework.arguments.Tensor | framework.arguments.Attribute] = {}
     if action.takes_arguments:
         taken = {parameter.name for parameter in options}
@@ -330,7 +329,7 @@ def _add_examples(command: Any, entry: OperatorEntry, action: Action) -> str:
 
     Only help, completion and errors need them: they take a fifth of the time of ``plan``.
     """
-    declared = load_operator(entry.name)
+    declared = operators.loading.load_operator(entry.name)
     call = questions.varied_calls.example_call(declared, small=action.computes)
     if action.takes_files:
         call = _with_files(declared, call)
@@ -452,7 +451,7 @@ def named_values(option: str, texts: Iterable[str], reserved: Iterable[str]) -> 
 
 def typed_specs(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments with tensor files replaced by their specs; shapes stay text."""
-    tensors = load_operator(operator).tensor_names
+    tensors = operators.loading.load_operator(operator).tensor_names
     return {
         name: numbers.formats.TensorSpec.of(_read(name, value))
         if name in tensors and files.tensors.names_tensor_file(value)
@@ -476,7 +475,7 @@ def typed_arrays(
     is refused.
     """
     return operators.shared.generate.with_data(
-        load_operator(operator),
+        operators.loading.load_operator(operator),
         typed,
         framework.target.Target(profile, order=framework.target.Order(seed=seed), limits=limits),
     )
@@ -487,7 +486,7 @@ def read_arrays(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
 
     Raises UsageError when a tensor is not a file, or a file cannot be read.
     """
-    declared = load_operator(operator)
+    declared = operators.loading.load_operator(operator)
     results = {output.name: output.output for output in declared.outputs}
     return {
         results.get(name, name): _read(results.get(name, name), value)

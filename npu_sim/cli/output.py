@@ -45,7 +45,6 @@ from npu_sim.language import (
     with_arguments,
     with_changed_fields,
 )
-from npu_sim.operators.loading import load_operator
 from npu_sim.registry import find_operator
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
@@ -291,7 +290,7 @@ def _typer_text(error: Any) -> str:
 def _documented_option(name: str, ctx: Any) -> str:
     """Return the hint at the option of an argument that has another name in the documents."""
     entry = find_operator(ctx.info_name) if ctx is not None and ctx.info_name else None
-    arguments = load_operator(entry.name).arguments if entry else ()
+    arguments = operators.loading.load_operator(entry.name).arguments if entry else ()
     named = {argument.parameter: argument.name for argument in arguments}
     option = named.get(name.lstrip("-"), "").replace("_", "-")
     return closest(option, [f"--{option}"]) if option else ""

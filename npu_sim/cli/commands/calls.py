@@ -36,7 +36,6 @@ from npu_sim.cli.output import (
     write_report,
 )
 from npu_sim.language import Text
-from npu_sim.operators.loading import load_operator
 from npu_sim.status import NO_PLAN, Unplanned, UsageError
 
 PRODUCTS = Option(flags="--products,--product")
@@ -328,7 +327,7 @@ def _calls(operator: str, specs: Arguments, vary: str | None) -> Iterator[tuple[
         return
 
     name, _, listed = vary.partition("=")
-    declared = load_operator(operator)
+    declared = operators.loading.load_operator(operator)
     axis = declared.axis(name.strip())
     if axis not in declared.axes or not listed:
         message = Text("vary = {vary} is not of the form name=values", vary=repr(vary))

@@ -15,7 +15,6 @@ from npu_sim.cli.lazy import cores, files, framework, kernels, operators, questi
 from npu_sim.cli.options import Options, command
 from npu_sim.cli.output import print_json, print_text
 from npu_sim.language import Text, say
-from npu_sim.operators.loading import load_operator
 from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.status import UsageError, shown
 
@@ -34,7 +33,9 @@ def demo_command(options: Options) -> None:
         "num_weights": NUM_WEIGHTS,
     }
     data = operators.shared.generate.generate(
-        operator, framework.inference.arguments_of(load_operator(operator), call), options.seed
+        operator,
+        framework.inference.arguments_of(operators.loading.load_operator(operator), call),
+        options.seed,
     )
     inputs = {**call, **data}
     call_options: dict[str, Any] = {

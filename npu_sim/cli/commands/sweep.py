@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from npu_sim.cli.lazy import cores, framework, show, sweeps
+from npu_sim.cli.lazy import cores, framework, operators, show, sweeps
 from npu_sim.cli.operators import named_values
 from npu_sim.cli.options import Option, Options, command
 from npu_sim.cli.output import (
@@ -18,7 +18,6 @@ from npu_sim.cli.output import (
     write_report,
 )
 from npu_sim.language import Text, Verbatim, bytes_text, joined, say
-from npu_sim.operators.loading import load_operator
 from npu_sim.status import UsageError
 
 DIFFERENT = 1
@@ -27,7 +26,7 @@ DIFFERENT = 1
 
 def epilog(operator: str) -> str:
     """Return what can vary, and an example that works."""
-    declared = load_operator(operator)
+    declared = operators.loading.load_operator(operator)
     words = {
         axis: axis.words if isinstance(axis, framework.arguments.Word) else ("true", "false")
         for axis in declared.all_axes
