@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formatting, lint, types, the order of packages, the form of the workflow files, and the size in statements.
+# Formatting, lint, types, the order of packages, the form of the workflow files, and the size in tokens.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 .venv/bin/ruff format --check .

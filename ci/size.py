@@ -1,8 +1,9 @@
-"""Print the size of npu_sim in statements by package, and what a change adds or removes.
+"""Print the size of npu_sim in tokens by package, and what a change adds or removes.
 
 ``python ci/size.py`` compares the working tree with the main branch, or on main itself with the
-commit before; ``--base REV`` with another revision. A statement is a statement of the syntax tree;
-docstrings do not count, so width and formatting of lines do not matter.
+commit before; ``--base REV`` with another revision. Tokens are those of Python's `tokenize`;
+comments, docstrings and layout do not count, so that packing values into fewer lines or statements
+gains nothing.
 
 The sum may rise only when ``CHANGELOG.md`` changes as well: a sentence there says what users get
 for it. The exit code is 1 otherwise.
@@ -10,8 +11,10 @@ for it. The exit code is 1 otherwise.
 
 import argparse
 import ast
+import io
 import subprocess
 import sys
+import tokenize
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -19,6 +22,15 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "npu_sim"
 CHANGES = "CHANGELOG.md"
+LAYOUT = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+"""Tokens that do not count."""
 
 
 def git(*arguments: str) -> str:
@@ -28,17 +40,24 @@ def git(*arguments: str) -> str:
     ).stdout
 
 
-def statements(source: str) -> int:
-    """Return the number of statements of a file, without docstrings."""
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt)]
-    texts = [
-        node
-        for node in nodes
+def docstrings(source: str) -> set[tuple[int, int]]:
+    """Return where the docstrings of a file begin, those of attributes and constants included."""
+    return {
+        (node.lineno, node.col_offset)
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
-    ]
-    return len(nodes) - len(texts)
+    }
+
+
+def tokens(source: str) -> int:
+    """Return the number of tokens of a file, without comments, docstrings and layout."""
+    texts = docstrings(source)
+    return sum(
+        token.type not in LAYOUT and not (token.type == tokenize.STRING and token.start in texts)
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+    )
 
 
 def package_of(path: str) -> str:
@@ -47,22 +66,22 @@ def package_of(path: str) -> str:
 
 
 def sizes_now() -> tuple[Counter[str], int]:
-    """Return the statements of the working tree by package, and its number of files."""
+    """Return the tokens of the working tree by package, and its number of files."""
     paths = sorted((ROOT / PACKAGE).rglob("*.py"))
     sizes: Counter[str] = Counter()
     for path in paths:
         name = package_of(path.relative_to(ROOT).as_posix())
-        sizes[name] += statements(path.read_text(encoding="utf-8"))
+        sizes[name] += tokens(path.read_text(encoding="utf-8"))
     return sizes, len(paths)
 
 
 def sizes_at(revision: str) -> tuple[Counter[str], int]:
-    """Return the statements of a revision by package, and its number of files."""
+    """Return the tokens of a revision by package, and its number of files."""
     listed = git("ls-tree", "-r", "--name-only", revision, f"{PACKAGE}/").splitlines()
     paths = [path for path in listed if path.endswith(".py")]
     sizes: Counter[str] = Counter()
     for path in paths:
-        sizes[package_of(path)] += statements(git("show", f"{revision}:{path}"))
+        sizes[package_of(path)] += tokens(git("show", f"{revision}:{path}"))
     return sizes, len(paths)
 
 
@@ -92,9 +111,9 @@ def main() -> int:
     now, files = sizes_now()
     before, files_before = sizes_at(base) if base else (now, files)
     added = now.total() - before.total()
-    print(f"{now.total()} statements in {files} files")
+    print(f"{now.total()} tokens in {files} files")
     if base:
-        print(f"{added:+d} statements, {files - files_before:+d} files since {base[:12]}")
+        print(f"{added:+d} tokens, {files - files_before:+d} files since {base[:12]}")
     for name, size in now.most_common():
         change = size - before[name]
         print(f"{size:7d}  {name}" + (f"  {change:+d}" if change else ""))

@@ -1,4 +1,4 @@
-"""The size in statements, and when it may rise."""
+"""The size in tokens, and when it may rise."""
 
 import importlib.util
 import subprocess
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def size(tmp_path, monkeypatch):
-    """The tool, for a repository with one commit: npu_sim/numbers/a.py of two statements."""
+    """The tool, for a repository with one commit: npu_sim/numbers/a.py of six tokens."""
     spec = importlib.util.spec_from_file_location("size_tool", ROOT / "ci/size.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -34,17 +34,27 @@ def write(root, name, text):
     path.write_text(text)
 
 
-def test_statements_are_counted_without_docstrings(size):
-    assert size.statements('"""Doc."""\ndef f():\n    """Doc."""\n    return 1; x = 2\n') == 3
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ('"""Doc."""\ndef f():\n    """Doc."""\n    return 1  # a comment\n', 7),
+        ('X = 1\n"""Doc of X."""\n', 3),
+        ("f(1, 2)\n", 6),
+        ("f(\n    1,\n    2\n)\n", 6),
+        ("x = 'a' 'b'\n", 4),
+    ],
+)
+def test_tokens_are_counted_without_comments_docstrings_and_layout(size, source, count):
+    assert size.tokens(source) == count
 
 
 def test_the_change_is_shown_by_package(size, tmp_path, capsys):
     write(tmp_path, "npu_sim/numbers/a.py", "X = 1\n")
     assert size.main() == 0
     assert capsys.readouterr().out.splitlines() == [
-        "1 statements in 1 files",
-        "-1 statements, +0 files since HEAD",
-        "      1  numbers  -1",
+        "3 tokens in 1 files",
+        "-3 tokens, +0 files since HEAD",
+        "      3  numbers  -3",
     ]
 
 
