@@ -185,15 +185,35 @@ class DumpedMemory(NamedTuple):
 class ExceptionDump(NamedTuple):
     """Header of an exception dump, and its tiling structure."""
 
-    facts: dict[str, Any]
-    """Version of the format, time in UTC (ISO 8601), ``op_name``, and inputs, then outputs in the
-    order of their data."""
+    name: str
+    """Name of the file."""
+    version: str
+    """Version of the format."""
+    time: str
+    """Time of the dump in UTC, ISO 8601."""
+    operator: str
+    """The header's ``op_name``."""
     message: str
     """Lines of plog about the exception."""
-    kernel_types: tuple[str, ...]
-    """Names that may be the kernel's: parts of the operator's name and of the file's."""
+    tensors: tuple[DumpedMemory, ...]
+    """Inputs and then outputs, in the order of their data."""
     tiling: bytes
     """The tiling structure, padded to words; empty without one."""
+
+    @property
+    def kernel_types(self) -> tuple[str, ...]:
+        """Names that may be the kernel's: parts of the operator's name and of the file's."""
+        parts = f"{self.operator}.{self.name}".replace("/", ".").split(".")
+        return tuple(part.removesuffix("AiCore") for part in parts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what the header states, as plain data."""
+        return {
+            "version": self.version,
+            "time": self.time,
+            "op_name": self.operator,
+            "tensors": [tensor._asdict() for tensor in self.tensors],
+        }
 
 
 def is_exception_dump(path: Path) -> bool:
@@ -256,17 +276,13 @@ def _read(name: str, file: IO[bytes]) -> ExceptionDump:
             file.seek(offset)
             tiling = file.read(min(tensor.bytes, TILING_BYTES))
         offset += tensor.bytes
-    operator = _text(values.get(6))
-    parts = f"{operator}.{name}".replace("/", ".").split(".")
     return ExceptionDump(
-        facts={
-            "version": _text(values.get(1)),
-            "time": _time(_number(values.get(2))),
-            "op_name": operator,
-            "tensors": [tensor._asdict() for tensor in all_tensors],
-        },
+        name=name,
+        version=_text(values.get(1)),
+        time=_time(_number(values.get(2))),
+        operator=_text(values.get(6)),
         message=_text(values.get(9)),
-        kernel_types=tuple(part.removesuffix("AiCore") for part in parts),
+        tensors=all_tensors,
         tiling=tiling.ljust(-(-len(tiling) // WORD_BYTES) * WORD_BYTES, b"\0"),
     )
 

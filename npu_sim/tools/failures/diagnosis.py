@@ -238,7 +238,7 @@ def _facts_of_dump(dump: ExceptionDump, facts: Mapping[str, Any]) -> dict[str, A
     if dump.tiling:
         words = struct.iter_unpack("<Q", dump.tiling)
         exception["tiling_words_hex"] = [hex(word) for (word,) in words]
-    exception["dump"] = dump.facts
+    exception["dump"] = dump.as_dict()
     changed: dict[str, Any] = {"exception": exception, "stage": facts["stage"] or DEVICE}
     if facts["operator"] is None and kernel is not None:
         changed |= {"operator": _own_name(kernel), "kernel": kernel, "blamed": True}
