@@ -20,7 +20,13 @@ from npu_sim.framework.case import Case
 from npu_sim.framework.operator import COMPUTE, FILL
 from npu_sim.framework.target import Order
 from npu_sim.language import Text
-from npu_sim.numbers.arrays import as_array, have_own_memory, memory_of, overlaps_itself
+from npu_sim.numbers.arrays import (
+    as_array,
+    have_own_memory,
+    mark_written,
+    memory_of,
+    overlaps_itself,
+)
 from npu_sim.numbers.formats import (
     FORMATS,
     UNSIGNED,
@@ -455,6 +461,8 @@ def _compute(
             raise UsageError("compute", f"{operator.name}: {error}") from None
     with watch.stage("compute"):
         _finish(run, arrays)
+    for out in outs:
+        mark_written(out)
     return run, {name: array.returned for name, array in arrays.items()}
 
 

@@ -4,8 +4,8 @@ Front ends whose calls do not name a target use that of the context: every threa
 asynchronous task has its own (:mod:`contextvars`).
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
+from contextlib import ContextDecorator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,16 +123,37 @@ def require_bool(name: str, value: Any) -> bool:
     return bool(value)
 
 
-_target: ContextVar[Target | None] = ContextVar("npu_sim.target", default=None)
+@dataclass(eq=False)
+class _Choice:
+    """A target that was chosen in a context."""
+
+    target: Target
+    block: object = None
+    """The innermost :class:`device` block around it; None outside of blocks."""
+    used: bool = False
+    """Whether a call took the target, or that of a block inside."""
+    closed: bool = False
+    """Whether the block has ended before one that began in it."""
+
+
+_chosen: ContextVar[tuple[_Choice, ...]] = ContextVar("npu_sim.target", default=())
+"""What was chosen in a context, the innermost block last."""
 
 
 def chosen_target() -> Target | None:
     """Return the target chosen in this context; None when there is none."""
-    return _target.get()
+    choices = _chosen.get()
+    return choices[-1].target if choices else None
 
 
 def current_device() -> Target:
     """Return the target of calls in this context: the chosen one, or the defaults."""
+    for choice in _chosen.get():
+        choice.used = True
+    return _present()
+
+
+def _present() -> Target:
     return chosen_target() or Target(load_profile())
 
 
@@ -188,25 +209,20 @@ def set_device(
     limits: Limits | None = None,
 ) -> Target:
     """Change the target of the current context from here on; options left out stay."""
-    target = changed(
-        current_device(), product, soc, release, deterministic, core_order, seed, limits
-    )
-    _target.set(target)
+    target = changed(_present(), product, soc, release, deterministic, core_order, seed, limits)
+    *outer, last = _chosen.get() or (_Choice(target),)
+    _chosen.set((*outer, replace(last, target=target)))
     return target
 
 
-@contextmanager
-def device(
-    product: str | Path | Profile | None = None,
-    *,
-    soc: str | None = None,
-    release: str | None = None,
-    deterministic: bool | None = None,
-    core_order: CoreOrder | None = None,
-    seed: int | None = None,
-    limits: Limits | None = None,
-) -> Iterator[Target]:
+class device(ContextDecorator):  # noqa: N801 (used like a function)
     """Change the target inside a ``with`` block; options left out stay as they are outside.
+
+    The target is that of the running thread and asynchronous task. A thread or pool that the block
+    starts has its own, the defaults, unless it enters a block itself::
+
+        with ThreadPoolExecutor() as pool, use("ascend_950"):
+            pool.submit(contextvars.copy_context().run, step, batch)    # with the block's target
 
     Parameters
     ----------
@@ -223,11 +239,61 @@ def device(
         ignore it.
     limits
         ``documented`` or ``hardware``.
+
+    Raises
+    ------
+    UsageError
+        At the end of a block that is not the innermost one of its thread, for instance in a
+        generator that was closed before one that it interleaves with: calls since then may have
+        had another block's target.
+
+    Warns
+    -----
+    UserWarning
+        At the end of a block without one simulated call. A model that calls PyTorch's own functions
+        runs as without the block: it has to call those of :mod:`npu_sim.torch`.
     """
-    token = _target.set(
-        changed(current_device(), product, soc, release, deterministic, core_order, seed, limits)
-    )
-    try:
-        yield current_device()
-    finally:
-        _target.reset(token)
+
+    def __init__(
+        self,
+        product: str | Path | Profile | None = None,
+        *,
+        soc: str | None = None,
+        release: str | None = None,
+        deterministic: bool | None = None,
+        core_order: CoreOrder | None = None,
+        seed: int | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._changes = (product, soc, release, deterministic, core_order, seed, limits)
+
+    def __enter__(self) -> Target:
+        target = changed(_present(), *self._changes)
+        _chosen.set((*_chosen.get(), _Choice(target, self)))
+        return target
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        *outer, last = _chosen.get() or (None,)
+        if last is None or last.block is not self:
+            own = [choice for choice in outer if choice.block is self and not choice.closed]
+            for choice in own[-1:]:  # its target does not return when the blocks in it end
+                choice.closed = True
+            raise UsageError(
+                "target",
+                "this block ends while the target is not its own but {present}: another block "
+                "began in it and has not ended, or it ends in another thread; calls since then may "
+                "have had another target",
+                "one block around each call, or each step, of generators that take turns",
+                present=_present().profile.title,
+            )
+        while outer and outer[-1].closed:
+            outer.pop()
+        _chosen.set(tuple(outer))
+        if kind is None and not last.used:
+            warnings.warn(
+                Text(
+                    "no call was simulated in this block: nothing in it calls a function of "
+                    "npu_sim.torch or npu_sim.aclnn, and PyTorch's own functions are not replaced"
+                ),
+                stacklevel=2,
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterable
 from functools import cache, lru_cache
 from types import MappingProxyType
@@ -69,6 +70,17 @@ def memory_of(obj: Any) -> np.ndarray[Any, Any]:
             )
         )
     return array
+
+
+def mark_written(obj: Any) -> None:
+    """Tell the library that owns the memory of ``obj`` that its contents were changed.
+
+    PyTorch counts the changes of a tensor: autograd refuses the backward pass of a call that saved
+    one with other contents.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(obj, torch.Tensor):
+        torch.autograd.graph.increment_version(obj)
 
 
 def _as_given(obj: Any) -> np.ndarray[Any, Any]:

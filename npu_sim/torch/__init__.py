@@ -2,11 +2,13 @@
 
 - The operators on tensors, under the names they have in :mod:`npu_sim`: ``rms_norm_grad`` ...
 - Differentiable functions with a simulated backward pass, under PyTorch's names: ``embedding``,
-  ``cross_entropy`` ... A model that uses them is trained "as on an A2"::
+  ``cross_entropy`` ... A model whose code calls them runs these operators as an A2 does::
 
       with npu_sim.torch.use("atlas_a2", deterministic=True):
           loss = model(inputs)
           loss.backward()
+
+  The target is that of one thread; ``use`` changes nothing in a model that calls none of them.
 
 - Functions of ``torch_npu``, forward and backward: ``npu_rms_norm`` ...
 

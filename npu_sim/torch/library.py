@@ -73,12 +73,16 @@ def compute(operator: str, target: Target, arguments: dict[str, Any], out: Any =
     - ``target``: simulated device.
     - ``arguments``: the operator's arguments; the simulator uses the memory of tensors.
     - ``out``: tensor or tuple of tensors for the results; new ones if None.
+
+    Raises RuntimeError, as PyTorch does, for ``out`` in a call that autograd records.
     """
+    outs = (out,) if isinstance(out, torch.Tensor) else out
+    if outs is not None:
+        _refuse_recorded(operator, arguments, outs)
     arrays: dict[str, Any] = {
         name: tensor_as_array(value) if isinstance(value, torch.Tensor) else value
         for name, value in arguments.items()
     }
-    outs = (out,) if isinstance(out, torch.Tensor) else out
     result = run(
         operator,
         product=target.profile,
@@ -93,6 +97,21 @@ def compute(operator: str, target: Target, arguments: dict[str, Any], out: Any =
         return tuple(outs)
     written = {name: array_as_tensor(array) for name, array in result.outputs.items()}
     return tuple(written.get(tensor.output) for tensor in load_operator(operator).outputs)
+
+
+def _refuse_recorded(operator: str, arguments: dict[str, Any], outs: Any) -> None:
+    """Raise RuntimeError for results in ``out`` whose gradients autograd would have to know."""
+    named = {**arguments, **{f"out[{place}]": out for place, out in enumerate(outs)}}
+    for name, value in named.items():
+        if isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled():
+            raise RuntimeError(
+                Text(
+                    "{operator}(): {name} requires grad, and calls with out= have no gradient: "
+                    "leave out= away, or call it under torch.no_grad()",
+                    operator=operator,
+                    name=name,
+                )
+            )
 
 
 def device_of(ctx: Any) -> AbstractContextManager[Any]:

@@ -11,6 +11,7 @@ torch = pytest.importorskip(
 import npu_sim.torch  # noqa: E402
 from npu_sim.torch.models import _recorded  # noqa: E402
 
+LISTS = ("params", "grads", "exp_avgs", "exp_avg_sqs")
 ARGUMENTS = ("var", "m", "v", "max_grad_norm")
 
 
@@ -45,6 +46,29 @@ def test_the_function_updates_as_the_optimizer_nearly(dtype, amsgrad):
     tolerance = 1e-5 if dtype is torch.float32 else 0.05
     assert torch.allclose(own, theirs, rtol=tolerance, atol=tolerance)
     assert torch.allclose(m, optimizer.state[theirs]["exp_avg"], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors", "message"),
+    [
+        ("grads", [torch.ones(3)], "grads has 1 tensors, params has 2"),
+        ("state_steps", [torch.ones(1)] * 3, "state_steps has 3 tensors, params has 2"),
+        ("state_steps", [torch.ones(1), torch.ones(2)], "a tensor of 2 elements"),
+        ("exp_avgs", [torch.ones(3), torch.ones(4)], "m is 4:fp32"),
+        ("exp_avg_sqs", [torch.ones(3), torch.ones(1).expand(3)], "share memory"),
+        ("grads", [torch.ones(3), torch.ones(3, device="meta")], "dense CPU tensors"),
+    ],
+)
+def test_nothing_is_updated_when_one_parameter_cannot_be(name, tensors, message):
+    lists = {
+        **{name: [torch.ones(3), torch.ones(3)] for name in LISTS},
+        "max_exp_avg_sqs": [],
+        "state_steps": [torch.ones(1), torch.ones(1)],
+    }
+    lists[name] = tensors
+    with pytest.raises((npu_sim.NpuSimError, TypeError), match=message):
+        npu_sim.torch.fused_adamw_(**lists)
+    assert all(torch.equal(tensor, torch.ones(3)) for tensor in lists["params"])
 
 
 @pytest.mark.parametrize("amsgrad", [False, True])

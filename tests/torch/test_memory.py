@@ -108,3 +108,42 @@ def test_views_and_empty_tensors_have_memory(tensor):
     array = memory_of(tensor)
     assert array.shape == tuple(tensor.shape)
     np.testing.assert_array_equal(array, tensor.numpy())
+
+
+def written(call, out):
+    """Return a loss whose gradient needs ``out`` as it was before the call wrote it."""
+    factor = torch.ones_like(out, requires_grad=True)
+    loss = (factor * out).sum()
+    call()
+    return loss
+
+
+@pytest.mark.parametrize("package", [npu_sim, simulated])
+def test_autograd_knows_of_results_that_are_written(package):
+    out = torch.zeros(2, 4)
+    loss = written(lambda: package.swi_glu(torch.ones(2, 8), out=out), out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_autograd_knows_of_updates_in_place():
+    state = {name: torch.zeros(4) for name in ("var", "m", "v")}
+    for tensor in state.values():
+        lists = [[state["var"]], [torch.ones(4)], [state["m"]], [state["v"]], []]
+        loss = written(
+            lambda lists=lists: simulated.fused_adamw_(*lists, [torch.tensor(1.0)]), tensor
+        )
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+@pytest.mark.parametrize("recorded", ["x", "out"])
+def test_results_that_autograd_records_are_not_written(recorded):
+    tensors = {"x": torch.ones(2, 8), "out": torch.zeros(2, 4)}
+    tensors[recorded].requires_grad_()
+    with pytest.raises(RuntimeError, match=r"requires grad, and calls with out= have no gradient"):
+        simulated.swi_glu(**tensors)
+    assert not tensors["out"].any()
+    with torch.no_grad():
+        simulated.swi_glu(**tensors)
+    assert tensors["out"].all()

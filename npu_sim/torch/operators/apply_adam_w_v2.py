@@ -3,13 +3,18 @@
 PyTorch has added 1 to the steps before; op-plugin subtracts it, as the kernel adds it again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
+from npu_sim.framework.execution import output_array
 from npu_sim.framework.target import current_device
-from npu_sim.torch.library import compute
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators import prepare
+from npu_sim.status import UsageError
+from npu_sim.torch.library import tensor_as_array
 from npu_sim.torch.recorder import Span, spec_of
 
 __all__: list[str] = []
@@ -38,7 +43,31 @@ def fused_adamw_(
 
     ``state_steps`` are the numbers of this update, from 1 on, as PyTorch has them: one element
     each. ``max_exp_avg_sqs`` is empty without ``amsgrad``.
+
+    Raises
+    ------
+    UsageError
+        For lists of other lengths, and tensors that cannot be written; nothing is updated then.
+    AclnnError
+        For a call that the product refuses; nothing is updated then.
     """
+    given = {
+        "grads": grads,
+        "exp_avgs": exp_avgs,
+        "exp_avg_sqs": exp_avg_sqs,
+        "state_steps": state_steps,
+        **({"max_exp_avg_sqs": max_exp_avg_sqs} if amsgrad else {}),
+    }
+    for name, tensors in given.items():
+        if len(tensors) != len(params):
+            raise UsageError(
+                name,
+                "{name} has {count} tensors, params has {expected}",
+                "one for each parameter",
+                name=name,
+                count=len(tensors),
+                expected=len(params),
+            )
     options = {
         "lr": lr,
         "beta1": beta1,
@@ -50,12 +79,52 @@ def fused_adamw_(
     }
     largest = max_exp_avg_sqs if amsgrad else [None] * len(params)
     with torch.no_grad():
-        for var, grad, m, v, norm, step in zip(
-            params, grads, exp_avgs, exp_avg_sqs, largest, state_steps, strict=True
-        ):
-            state = {"var": var.detach(), "m": m, "v": v, "max_grad_norm": norm}
-            others = {"grad": grad, "step": step.reshape(1) - 1, **options}
-            compute(OPERATOR, current_device(), state | others, tuple(state.values()))
+        updates = [
+            _checked_update(var, grad, m, v, norm, step, options)
+            for var, grad, m, v, norm, step in zip(
+                params, grads, exp_avgs, exp_avg_sqs, largest, state_steps, strict=True
+            )
+        ]
+        for update in updates:
+            update()
+
+
+def _checked_update(
+    var: torch.Tensor,
+    grad: torch.Tensor,
+    m: torch.Tensor,
+    v: torch.Tensor,
+    norm: torch.Tensor | None,
+    step: torch.Tensor,
+    options: dict[str, Any],
+) -> Callable[[], Any]:
+    """Return a function that updates one parameter; raise what its call would raise."""
+    if step.numel() != 1:
+        raise UsageError(
+            "state_steps",
+            "state_steps has a tensor of {count} elements",
+            "one element each, the number of this update",
+            count=step.numel(),
+        )
+    state = {"var": var, "m": m, "v": v, "max_grad_norm": norm}
+    tensors = {**state, "grad": grad, "step": step.reshape(1) - 1}
+    arrays: dict[str, Any] = {
+        name: tensor_as_array(value) for name, value in tensors.items() if value is not None
+    }
+    target = current_device()
+    call = prepare(
+        OPERATOR,
+        product=target.profile,
+        deterministic=target.deterministic,
+        core_order=target.order.core_order,
+        seed=target.order.seed,
+        limits=target.limits,
+        **arrays,
+        **options,
+    )
+    for name in state.keys() & arrays.keys():
+        output_array(name, state[name], TensorSpec.of(arrays[name]), None)
+    return partial(call, **arrays, out=tuple(state.values()))
 
 
 def _fused_adamw(
