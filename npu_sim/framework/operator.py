@@ -48,10 +48,9 @@ class Hook(Generic[Function]):
     """One purpose that a function of an operator may serve.
 
     A declaration gives a hook as the field of its name, or names its package: then the hook is the
-    function of that name in ``module``, which is imported when the hook is first needed, or in the
-    module ``declaration`` of an operator with few lines of its own. The module of a family of
-    products (``registry.FAMILIES``) comes before both; a hook that is None there does not hold for
-    the family.
+    function of that name in ``module``, which is imported when the hook is first needed. The module
+    of a family of products (``registry.FAMILIES``) comes before; a hook that is None there does not
+    hold for the family.
 
     Attributes
     ----------
@@ -548,7 +547,7 @@ def find_hook(operator: Operator, hook: Hook[Any]) -> Any:
     given = getattr(operator, hook.name)
     if given is not None or not operator.package:
         return given
-    for module in filter(None, (operator.family, hook.module, "declaration")):
+    for module in filter(None, (operator.family, hook.module)):
         name, attribute = f"{operator.package}.{module}", hook.attribute or hook.name
         found = vars(import_module(name)) if find_spec(name) is not None else {}
         if attribute in found:

@@ -222,6 +222,16 @@ def piece_bytes(tiling: Tiling, dtype_code: int) -> int:
     )
 
 
+def buffers(tiling: Tiling, dtype_code: int) -> dict[str, int]:
+    """Return the bytes of the buffers of a core by name (page, "Unified Buffer of a core").
+
+    Those of ``tiling.buffers`` have one entry for every row of a core.
+    """
+    piece = piece_bytes(tiling, dtype_code)
+    pieces = {"log_prob in": piece, "x_grad out": piece, "fp32 row": 4 * tiling.align_columns}
+    return {**pieces, **tiling.buffers._asdict()}
+
+
 def used_bytes(tiling: Tiling, dtype_code: int) -> int:
     """Return the bytes of all buffers of a core."""
     return sum(tiling.buffers) + 2 * piece_bytes(tiling, dtype_code) + 4 * tiling.align_columns

@@ -10,7 +10,7 @@ from npu_sim.framework.checking import checked_call
 from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.target import Target
 from npu_sim.operators.loading import load_operator
-from npu_sim.operators.rms_norm_grad.declaration import first_chunked_columns
+from npu_sim.operators.rms_norm_grad.plan import first_chunked_columns
 from npu_sim.operators.shared.generate import generate
 from npu_sim.status import AclnnError, UsageError
 from tests.operators.refusals import blame_of, refusal_of

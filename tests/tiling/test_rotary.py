@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 from npu_sim.cores import load_profile
 from npu_sim.operators.rotary_position_embedding.plan import ranges_of
 from npu_sim.operators.rotary_position_embedding_grad.declaration import overflows
-from npu_sim.operators.rotary_position_embedding_grad.declaration import (
-    ranges_of as ranges_of_gradient,
-)
+from npu_sim.operators.rotary_position_embedding_grad.plan import ranges_of as ranges_of_gradient
 from npu_sim.tiling import rotary_position_embedding as forward
 from npu_sim.tiling import rotary_position_embedding_grad as gradient
 from npu_sim.tiling.common import BF16, FP16, FP32

@@ -14,11 +14,8 @@ from npu_sim.framework.vocabulary import ORDERED_ADDITIONS, Case, Run, storage_v
 from npu_sim.kernels import conv_tbc_backward as kernels
 from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.numbers.values import normal
-from npu_sim.operators.conv_tbc_backward.plan import (
-    computed_in,
-    converts_to_fp16,
-    elementwise_gradients,
-)
+from npu_sim.operators.conv_tbc_backward.declaration import computed_in
+from npu_sim.operators.conv_tbc_backward.plan import converts_to_fp16, elementwise_gradients
 from npu_sim.tiling.conv_tbc_backward import problem_of, weight_additions, weight_depends_on_arrival
 from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
     ROUTE_MATMUL,

@@ -3,6 +3,9 @@
 Source: product document aclnnConvTbcBackward; specification page ``conv_tbc_backward``.
 """
 
+from functools import cache
+from itertools import product
+
 from npu_sim.framework.vocabulary import (
     ASCEND_950,
     FLOAT_DTYPES,
@@ -23,14 +26,8 @@ from npu_sim.framework.vocabulary import (
     Word,
     checks,
 )
-from npu_sim.operators.conv_tbc_backward.plan import (
-    CUBE_MATH_TYPES,
-    compute_codes,
-    compute_dtype,
-    computed_in,
-)
 from npu_sim.tiling import conv_tbc_backward as tiler
-from npu_sim.tiling.conv_tbc_backward import BUFFER_NAMES
+from npu_sim.tiling.conv_tbc_backward import BUFFER_NAMES, COMPUTE_BITS, COMPUTE_DTYPES, MATH_TYPES
 
 DTYPES = ("float16", "float32", "bfloat16")
 PLAIN_OR_NCL = ("ND", "NCL")
@@ -109,6 +106,41 @@ def _hardware_limit_message(case: Case) -> tuple[str, str, str]:
     if not fits:
         return "weight", message, Text("no K fits: the chip needs more {buffer}", buffer=buffer)
     return "weight", message, Text("largest K that fits: {fits}", fits=fits)
+
+
+CUBE_MATH_TYPES = ("KEEP_DTYPE", "ALLOW_FP32_DOWN_PRECISION", "USE_FP16", "USE_HF32")
+"""The vendor's names of the values of cubeMathType."""
+COMPUTED_IN = (("float32",), ("hf32", "float16"), ("float16",), ("hf32",))
+"""Dtypes of the cube unit for fp32 tensors by cubeMathType, the preferred one first."""
+
+
+def compute_dtype(dtype: str, cube_math_type: int, cube_dtypes: tuple[str, ...]) -> str | None:
+    """Return the dtype of the cube unit; None where the product refuses the combination."""
+    taken = (dtype,) if dtype != "float32" and cube_math_type != 2 else COMPUTED_IN[cube_math_type]
+    return next((name for name in taken if name in cube_dtypes), None)
+
+
+def compute_codes(profile: Profile) -> int:
+    """Return the codes of :func:`compute_dtype` for every dtype and cubeMathType, packed.
+
+    ``tiling.conv_tbc_backward`` unpacks them.
+    """
+    return _packed(profile.product.cube_dtypes)
+
+
+@cache
+def _packed(cube_dtypes: tuple[str, ...]) -> int:
+    packed = 0
+    for position, (dtype, math_type) in enumerate(product(FLOAT_DTYPES, range(MATH_TYPES))):
+        packed |= COMPUTE_DTYPES.index(compute_dtype(dtype, math_type, cube_dtypes) or "none") << (
+            COMPUTE_BITS * position
+        )
+    return packed
+
+
+def computed_in(case: Case) -> str:
+    """Return the dtype that the cube unit computes in, for a call with a tiling."""
+    return COMPUTE_DTYPES[case.tiling.compute]
 
 
 OPERATOR = Operator(

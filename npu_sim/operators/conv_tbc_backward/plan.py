@@ -6,12 +6,10 @@ mode; the published rule of the product plans gradWeight in deterministic mode o
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import cache
-from itertools import chain, product
+from itertools import chain
 from typing import Any
 
 from npu_sim.framework.vocabulary import (
-    FLOAT_DTYPES,
     NPU_ARCH_A2_A3,
     NPU_ARCH_ATLAS_TRAIN,
     ORDERED_ADDITIONS,
@@ -28,7 +26,6 @@ from npu_sim.framework.vocabulary import (
     LaunchTensor,
     Memory,
     OutputOrder,
-    Profile,
     Range,
     Text,
     WorkspacePart,
@@ -43,10 +40,9 @@ from npu_sim.framework.vocabulary import (
     kernel_parts,
     vendor_fields,
 )
+from npu_sim.operators.conv_tbc_backward.declaration import compute_dtype, computed_in
 from npu_sim.operators.shared.launches import Executor
 from npu_sim.tiling.conv_tbc_backward import (
-    COMPUTE_BITS,
-    COMPUTE_DTYPES,
     MATH_TYPES,
     TRAINING_SERIES_UNKNOWN,
     CubeTiling,
@@ -84,42 +80,8 @@ ENTRY_ORDER = ("self", "weight", "input", "bias")
 OPERANDS = ("self", "input", "weight")
 INPUT_KERNEL, WEIGHT_KERNEL = "Conv2DBackpropInput", "Conv2DBackpropFilter"
 """Kernels of both gradients in cube layout; types of the vendor's operators with these layouts."""
-
-CUBE_MATH_TYPES = ("KEEP_DTYPE", "ALLOW_FP32_DOWN_PRECISION", "USE_FP16", "USE_HF32")
-"""The vendor's names of the values of cubeMathType."""
-COMPUTED_IN = (("float32",), ("hf32", "float16"), ("float16",), ("hf32",))
-"""Dtypes of the cube unit for fp32 tensors by cubeMathType, the preferred one first."""
 CONTRACTIONS = {"gradInput": "Cout", "gradWeight": "B"}
 """Axis that the matrix product of each gradient sums over."""
-
-
-def compute_dtype(dtype: str, cube_math_type: int, cube_dtypes: tuple[str, ...]) -> str | None:
-    """Return the dtype of the cube unit; None where the product refuses the combination."""
-    taken = (dtype,) if dtype != "float32" and cube_math_type != 2 else COMPUTED_IN[cube_math_type]
-    return next((name for name in taken if name in cube_dtypes), None)
-
-
-def compute_codes(profile: Profile) -> int:
-    """Return the codes of :func:`compute_dtype` for every dtype and cubeMathType, packed.
-
-    ``tiling.conv_tbc_backward`` unpacks them.
-    """
-    return _packed(profile.product.cube_dtypes)
-
-
-@cache
-def _packed(cube_dtypes: tuple[str, ...]) -> int:
-    packed = 0
-    for position, (dtype, math_type) in enumerate(product(FLOAT_DTYPES, range(MATH_TYPES))):
-        packed |= COMPUTE_DTYPES.index(compute_dtype(dtype, math_type, cube_dtypes) or "none") << (
-            COMPUTE_BITS * position
-        )
-    return packed
-
-
-def computed_in(case: Case) -> str:
-    """Return the dtype that the cube unit computes in, for a call with a tiling."""
-    return COMPUTE_DTYPES[case.tiling.compute]
 
 
 def elementwise_gradients(case: Case) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ from npu_sim.framework.vocabulary import (
     vector_plan,
 )
 from npu_sim.operators.cross_entropy_loss_grad import declaration
+from npu_sim.operators.cross_entropy_loss_grad.compute import all_ignored, label_failure
 from npu_sim.operators.cross_entropy_loss_grad.plan import order_of
 from npu_sim.operators.cross_entropy_loss_grad.timeline import divisor, sum_of_weights, tensor_views
 from npu_sim.operators.shared.study import Claim, StudyCall, probe_terms, trees
@@ -216,7 +217,7 @@ def compute(run: Run) -> None:
         survey = kernels.survey_labels(labels, passes, sums_weights(case.row))
         if survey.out_of_range >= 0:
             raise _label_failure(case, target, survey.out_of_range)
-        run.caveats = tuple(declaration.all_ignored(case, survey.ignored))
+        run.caveats = tuple(all_ignored(case, survey.ignored))
     with run.watch.stage("compute"):
         divisor = (
             np.float32(row.N)
@@ -240,7 +241,7 @@ def _label_failure(case: Case, target: np.ndarray, place: int) -> AclnnError:
             hint=hint,
             ignored=ignored,
         )
-    return declaration.label_failure(target, place, columns, hint)
+    return label_failure(target, place, columns, hint)
 
 
 LABELS = ("target", "target_cast", "ignore", "target_weight", "grad_loss")

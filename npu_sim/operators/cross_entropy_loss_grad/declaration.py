@@ -3,47 +3,39 @@
 Source: product document aclnnCrossEntropyLossGrad; specification page ``cross_entropy_loss_grad``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from npu_sim.framework.vocabulary import (
     ASCEND_950,
     FLOAT_DTYPES,
     INT64_MAX,
     INVALID,
+    SHORT_NAMES,
     TILING_FAILURE,
     AclnnError,
+    Argument,
     Attribute,
     Case,
-    Caveat,
     Evidence,
     Inspection,
     Number,
     Operator,
     Output,
     Profile,
-    Run,
     Status,
     Switch,
     Tensor,
     TensorSpec,
     Text,
     Word,
-    caveat,
     checks,
     closest,
-    numpy_dtype,
-    runtime_failure,
+    joined,
     shown,
 )
-from npu_sim.operators.cross_entropy_loss_grad.plan import beyond_buffer, beyond_documented
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
-
-if TYPE_CHECKING:
-    from npu_sim.kernels.cross_entropy_loss_grad import Survey
 
 
 def float_dtypes(profile: Profile) -> Sequence[str]:
@@ -114,6 +106,131 @@ def label_message(call: Inspection) -> tuple[str, str]:
             columns=columns,
         ),
         Text("ignore_index <= {last_column}; negative for none", last_column=columns - 1),
+    )
+
+
+def beyond_documented(call: Inspection) -> tuple[str, str]:
+    """Return message and hint for more rows than documented, with the number that fits."""
+    case = call.case()
+    rows_below, largest = case.rules.rows_below, _largest_rows(case)
+    hardware = Text(
+        "hardware limit: N <= {largest} ({which}, C = {c}, {vector_cores} cores): {hardware}",
+        largest=largest,
+        which=Text(
+            "{dtype}, {reduction}, {weight}",
+            dtype=SHORT_NAMES[case.specs["log_prob"].dtype],
+            reduction=case.arguments.reduction,
+            weight="weight" if case.row.weighted else "no weight",
+        ),
+        c=case.row.C,
+        vector_cores=case.device.vector_cores,
+        hardware=Argument("limits", "hardware"),
+    )
+    return Text(
+        "log_prob has N = {n} rows; the product document allows fewer than {rows_below}",
+        n=case.row.N,
+        rows_below=rows_below,
+    ), _hint(case, min(rows_below - 1, largest), hardware)
+
+
+def beyond_buffer(call: Inspection) -> tuple[str, str]:
+    """Return message and hint for rows whose buffers exceed the Unified Buffer."""
+    case = call.case()
+    return Text(
+        "log_prob has N = {n} rows, which the Unified Buffer of {title} does not hold: {reason}",
+        n=case.row.N,
+        title=case.profile.title,
+        reason=_reason(case),
+    ), _hint(case, _largest_rows(case))
+
+
+def _largest_rows(case: Case) -> int:
+    return tiler.largest_rows(case.row, case.device, case.rules)
+
+
+def _hint(case: Case, nearest: int, *more: str) -> str:
+    legal = Text(
+        "nearest legal value: {rows}{column}",
+        rows=f"N = {nearest}" if nearest else "none at this C",
+        column=_column_text(case),
+    )
+    arithmetic = Text("arithmetic: {arithmetic}", arithmetic=_arithmetic(case))
+    exceeded = Text(
+        "exceeded: {breaks}",
+        breaks=Text(
+            "N > {largest_rows}: the row does not fit beside the row buffers; N > {before_wrap}: "
+            "they alone exceed the Unified Buffer, the product's unsigned arithmetic wraps "
+            "around and accepts any row",
+            largest_rows=_largest_rows(case),
+            before_wrap=tiler.largest_rows(case.row, case.device, case.rules, columns=0),
+        ),
+    )
+    return joined((legal, *more, arithmetic, exceeded), "\n")
+
+
+def _column_text(case: Case) -> str:
+    """Return the widest row that fits these row buffers; it is shorter than a block of columns."""
+    if case.tiling.wraps == 1 or tiler.fits(case.row, case.device, case.rules):
+        return ""
+    columns = tiler.largest_short_row(case.row, case.device, case.rules)
+    return Text(", or C = {columns}", columns=columns) if 0 < columns < case.row.C else ""
+
+
+def _reason(case: Case) -> str:
+    """Return the condition that fails (page, "The limit")."""
+    tiling, ub_bytes = case.tiling, case.device.ub_bytes
+    if tiling.wraps == 1:
+        return Text(
+            "the row buffers alone need {row_buffer_bytes} of {ub_bytes} bytes",
+            row_buffer_bytes=sum(tiling.buffers),
+            ub_bytes=ub_bytes,
+        )
+    if tiling.align_columns == 0 and tiling.column_budget < case.row.C:
+        return Text(
+            "{fitting}, and a whole row has C = {c}",
+            fitting=Text(
+                "beside the row buffers fit {column_budget} columns, fewer than a block of {unit}",
+                column_budget=tiling.column_budget,
+                unit=tiler.unit_columns(case.row.dtype),
+            ),
+            c=case.row.C,
+        )
+    return Text(
+        "all buffers need {used_bytes} of {ub_bytes} bytes",
+        used_bytes=tiler.used_bytes(tiling, case.row.dtype),
+        ub_bytes=ub_bytes,
+    )
+
+
+def _arithmetic(case: Case) -> str:
+    """Return the sizes of the row buffers and the columns that fit into the rest."""
+    tiling, device = case.tiling, case.device
+    used = sum(tiling.buffers)
+    text = Text(
+        "{cores}: {buffers} = {used} of {ub_bytes} bytes",
+        cores=Text(
+            "ceil({n}, {vector_cores}) = {front_rows} rows a core",
+            n=case.row.N,
+            vector_cores=device.vector_cores,
+            front_rows=tiling.front_rows,
+        ),
+        buffers=" + ".join(
+            f"{name} {size}" for name, size in tiling.buffers._asdict().items() if size
+        ),
+        used=used,
+        ub_bytes=device.ub_bytes,
+    )
+    if tiling.wraps == 1:
+        return text
+    return Text(
+        "{text}, {rest}",
+        text=text,
+        rest=Text(
+            "{free_bytes} left // {bytes_per_column} = {column_budget} columns",
+            free_bytes=device.ub_bytes - used,
+            bytes_per_column=tiler.bytes_per_column(case.row.dtype),
+            column_budget=tiling.column_budget,
+        ),
     )
 
 
@@ -231,170 +348,3 @@ OPERATOR = Operator(
     families=(ASCEND_950,),
     package=__package__,
 )
-
-
-IGNORED_FRACTION = 0.1
-"""Fraction of generated labels equal to ignore_index, if it is a valid label: typical padding."""
-WEIGHTS = (0.5, 1.5)
-"""Range of generated weights, around 1."""
-BLOCK_ELEMENTS = 1 << 22
-"""Elements drawn, or computed by the formula, at a time; limits the size of temporaries."""
-
-
-def compute(run: Run) -> None:
-    """Check the labels and compute x_grad; no result depends on the order of cores."""
-    case = run.case
-    with run.watch.stage("load"):
-        from npu_sim.kernels import cross_entropy_loss_grad as kernels
-        from npu_sim.kernels.elementwise import widen_array
-    row = case.row
-    with run.watch.stage("check"):
-        weight = run.stored("weight") if row.weighted else np.empty(0, np.float32)
-        target = run.stored("target")
-        labels = kernels.Labels(target, weight, row.C, row.ignore_index, True)
-        ranges = [tiler.row_range(case.tiling, core) for core in range(case.tiling.block_dim)]
-        passes = kernels.Passes(np.array(ranges, np.int64))
-        survey = kernels.survey_labels(labels, passes, row.reduction == tiler.MEAN)
-        run.caveats = tuple(check_labels(survey, target, case))
-    with run.watch.stage("compute"):
-        grad_loss = widen_array(run.stored("grad_loss")).reshape(-1)
-        log_prob, x_grad = run.stored("log_prob"), run.written("x_grad")
-        kernels.write_gradient(
-            grad_loss, kernels.Division(survey.divisor), log_prob, labels, x_grad
-        )
-
-
-def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> Iterator[Caveat]:
-    """Check the labels; yield the warnings that depend on the data.
-
-    Raises
-    ------
-    AclnnError
-        361001 for a label outside [0, C) that is not ignore_index; the message gives the position
-        and value of the first one.
-    """
-    columns, ignored = case.row.C, case.row.ignore_index
-    if survey.out_of_range >= 0:
-        raise label_failure(
-            target,
-            survey.out_of_range,
-            columns,
-            Text(
-                "0 <= label < {columns}, or ignore_index = {ignored}; nothing was written",
-                columns=columns,
-                ignored=ignored,
-            ),
-        )
-    yield from all_ignored(case, survey.ignored)
-    if survey.aliased:
-        yield caveat(
-            "labels_aliased",
-            "target",
-            "{aliased} labels are ignored because fp32 cannot tell them from ignore_index "
-            "{ignored}",
-            aliased=survey.aliased,
-            ignored=ignored,
-        )
-    found = survey.ignored - survey.aliased
-    if case.rules.reads_ignored_weight and case.row.weighted and ignored < 0 and found:
-        yield caveat(
-            "weight_read_out_of_bounds",
-            "ignore_index",
-            "release {release} reads weight out of bounds for the {found} labels equal to "
-            "ignore_index {ignored} and multiplies what it finds by 0: nan if that is inf or "
-            "nan; the simulator computes as if it were finite",
-            release=case.profile.release,
-            found=found,
-            ignored=ignored,
-            not_modelled="*",
-        )
-
-
-def label_failure(target: np.ndarray, place: int, columns: int, hint: str) -> AclnnError:
-    """Return the error of the first label outside [0, C)."""
-    return runtime_failure(
-        "target",
-        Text(
-            "target[{place}] = {target} is out of range: C = {columns}",
-            place=place,
-            target=target[place],
-            columns=columns,
-        ),
-        hint,
-    )
-
-
-def all_ignored(case: Case, ignored: int) -> Iterator[Caveat]:
-    """Yield the warning that ``mean`` has nothing to divide by."""
-    if case.row.reduction == tiler.MEAN and ignored == case.row.N:
-        yield caveat(
-            "all_labels_ignored",
-            "target",
-            "all {n} labels are ignored: the divisor is 0 and x_grad is nan",
-            n=case.row.N,
-        )
-
-
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
-    """Return the gradient by its formula (page, "Formulas"), computed in ``precision``."""
-    log_prob, target = tensors["log_prob"], tensors["target"]
-    counted = target != arguments.ignore_index
-    inside = np.where((target >= 0) & (target < log_prob.shape[1]), target, 0)
-    weight = (
-        np.where(counted, tensors["weight"].astype(precision)[inside], 0).astype(precision)
-        if tensors.get("weight") is not None
-        else counted.astype(precision)
-    )
-    gradient = np.broadcast_to(tensors["grad_loss"].astype(precision).reshape(-1), target.shape)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = arguments.reduction == "mean"
-        divisor = weight.sum(dtype=precision) if mean else precision.type(1)
-        nll = gradient * weight / divisor
-        out = np.empty(log_prob.shape, precision)
-        step = max(1, BLOCK_ELEMENTS // log_prob.shape[1])
-        for begin in range(0, target.size, step):
-            block = slice(begin, begin + step)
-            out[block] = np.exp(log_prob[block].astype(precision)) * nll[block, None]
-        out[np.flatnonzero(counted), inside[counted]] -= nll[counted]
-    return {"x_grad": out}
-
-
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
-    """Return random inputs like those of a classifier.
-
-    log_prob is the log-softmax of normal logits; labels are uniform, and some are ignored.
-    """
-    rng = np.random.default_rng(seed)
-    grad_loss, columns = arguments.grad_loss, arguments.log_prob.shape[1]
-    gradients = (
-        rng.standard_normal(grad_loss.shape, np.float32)
-        if arguments.reduction == "none"
-        else np.ones(grad_loss.shape, np.float32)
-    )
-    drawn = {
-        "grad_loss": np.asarray(gradients, numpy_dtype(grad_loss.dtype)),
-        "log_prob": log_probabilities(arguments.log_prob, rng),
-    }
-    labels = rng.integers(0, max(1, columns), arguments.target.shape, np.int64)
-    drawn["target"] = labels.astype(arguments.target.dtype, copy=False)
-    if 0 <= arguments.ignore_index < columns:
-        drawn["target"][rng.random(arguments.target.shape) < IGNORED_FRACTION] = (
-            arguments.ignore_index
-        )
-    if arguments.weight is not None:
-        drawn["weight"] = rng.uniform(*WEIGHTS, arguments.weight.shape).astype(np.float32)
-    return drawn
-
-
-def log_probabilities(spec: TensorSpec, rng: "np.random.Generator") -> np.ndarray:
-    """Return the log-softmax of normal logits, row by row."""
-    out = np.empty(spec.shape, numpy_dtype(spec.dtype))
-    if not out.size:
-        return out
-    step = max(1, BLOCK_ELEMENTS // spec.shape[1])
-    for begin in range(0, spec.shape[0], step):
-        logits = rng.standard_normal(out[begin : begin + step].shape, np.float32)
-        out[begin : begin + step] = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    return out

@@ -1,4 +1,4 @@
-"""The plan of CrossEntropyLossGrad: path, buffers, workspace, decisions, and why rows do not fit.
+"""The plan of CrossEntropyLossGrad: path, buffers, workspace and decisions.
 
 Source: specification pages ``cross_entropy_loss_grad`` and ``workspace``.
 """
@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import (
-    SHORT_NAMES,
-    Argument,
     Case,
     Caveat,
     Condition,
     Decision,
     Description,
     Device,
-    Inspection,
     OutputOrder,
     Text,
     caveat,
@@ -54,7 +51,7 @@ def describe(case: Case) -> Description:
         ),
         per_core=_per_core(tiling),
         ranges=[tiler.row_range(tiling, core) for core in range(tiling.block_dim)],
-        buffers=buffers(case),
+        buffers=tiler.buffers(tiling, case.row.dtype),
         notes={"log_prob in": "longest piece of a row"},
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=kernel_parts(
@@ -90,17 +87,6 @@ def _per_core(tiling: tiler.Tiling) -> str:
         align_columns=tiling.align_columns,
         tail=Text(" and one of {column_tail}", column_tail=rest) if rest else "",
     )
-
-
-def buffers(case: Case) -> dict[str, int]:
-    """Return the bytes of the buffers of a core by name (page, "Unified Buffer of a core").
-
-    Those of ``tiling.buffers`` have one entry for every row of a core.
-    """
-    tiling = case.tiling
-    piece = tiler.piece_bytes(tiling, case.row.dtype)
-    pieces = {"log_prob in": piece, "x_grad out": piece, "fp32 row": 4 * tiling.align_columns}
-    return {**pieces, **tiling.buffers._asdict()}
 
 
 def is_beyond_documented(case: Case) -> bool:
@@ -229,129 +215,4 @@ def _label_caveat(ignored: int, columns: int) -> Caveat:
         "would ignore its neighbours too, {ignore_index} does not",
         exact_labels=EXACT_LABELS,
         ignore_index=ignored,
-    )
-
-
-def beyond_documented(call: Inspection) -> tuple[str, str]:
-    """Return message and hint for more rows than documented, with the number that fits."""
-    case = call.case()
-    rows_below, largest = case.rules.rows_below, _largest_rows(case)
-    hardware = Text(
-        "hardware limit: N <= {largest} ({which}, C = {c}, {vector_cores} cores): {hardware}",
-        largest=largest,
-        which=Text(
-            "{dtype}, {reduction}, {weight}",
-            dtype=SHORT_NAMES[case.specs["log_prob"].dtype],
-            reduction=case.arguments.reduction,
-            weight="weight" if case.row.weighted else "no weight",
-        ),
-        c=case.row.C,
-        vector_cores=case.device.vector_cores,
-        hardware=Argument("limits", "hardware"),
-    )
-    return Text(
-        "log_prob has N = {n} rows; the product document allows fewer than {rows_below}",
-        n=case.row.N,
-        rows_below=rows_below,
-    ), _hint(case, min(rows_below - 1, largest), hardware)
-
-
-def beyond_buffer(call: Inspection) -> tuple[str, str]:
-    """Return message and hint for rows whose buffers exceed the Unified Buffer."""
-    case = call.case()
-    return Text(
-        "log_prob has N = {n} rows, which the Unified Buffer of {title} does not hold: {reason}",
-        n=case.row.N,
-        title=case.profile.title,
-        reason=_reason(case),
-    ), _hint(case, _largest_rows(case))
-
-
-def _largest_rows(case: Case) -> int:
-    return tiler.largest_rows(case.row, case.device, case.rules)
-
-
-def _hint(case: Case, nearest: int, *more: str) -> str:
-    legal = Text(
-        "nearest legal value: {rows}{column}",
-        rows=f"N = {nearest}" if nearest else "none at this C",
-        column=_column_text(case),
-    )
-    arithmetic = Text("arithmetic: {arithmetic}", arithmetic=_arithmetic(case))
-    exceeded = Text(
-        "exceeded: {breaks}",
-        breaks=Text(
-            "N > {largest_rows}: the row does not fit beside the row buffers; N > {before_wrap}: "
-            "they alone exceed the Unified Buffer, the product's unsigned arithmetic wraps "
-            "around and accepts any row",
-            largest_rows=_largest_rows(case),
-            before_wrap=tiler.largest_rows(case.row, case.device, case.rules, columns=0),
-        ),
-    )
-    return joined((legal, *more, arithmetic, exceeded), "\n")
-
-
-def _column_text(case: Case) -> str:
-    """Return the widest row that fits these row buffers; it is shorter than a block of columns."""
-    if case.tiling.wraps == 1 or tiler.fits(case.row, case.device, case.rules):
-        return ""
-    columns = tiler.largest_short_row(case.row, case.device, case.rules)
-    return Text(", or C = {columns}", columns=columns) if 0 < columns < case.row.C else ""
-
-
-def _reason(case: Case) -> str:
-    """Return the condition that fails (page, "The limit")."""
-    tiling, ub_bytes = case.tiling, case.device.ub_bytes
-    if tiling.wraps == 1:
-        return Text(
-            "the row buffers alone need {row_buffer_bytes} of {ub_bytes} bytes",
-            row_buffer_bytes=sum(tiling.buffers),
-            ub_bytes=ub_bytes,
-        )
-    if tiling.align_columns == 0 and tiling.column_budget < case.row.C:
-        return Text(
-            "{fitting}, and a whole row has C = {c}",
-            fitting=Text(
-                "beside the row buffers fit {column_budget} columns, fewer than a block of {unit}",
-                column_budget=tiling.column_budget,
-                unit=tiler.unit_columns(case.row.dtype),
-            ),
-            c=case.row.C,
-        )
-    return Text(
-        "all buffers need {used_bytes} of {ub_bytes} bytes",
-        used_bytes=sum(buffers(case).values()),
-        ub_bytes=ub_bytes,
-    )
-
-
-def _arithmetic(case: Case) -> str:
-    """Return the sizes of the row buffers and the columns that fit into the rest."""
-    tiling, device = case.tiling, case.device
-    used = sum(tiling.buffers)
-    text = Text(
-        "{cores}: {buffers} = {used} of {ub_bytes} bytes",
-        cores=Text(
-            "ceil({n}, {vector_cores}) = {front_rows} rows a core",
-            n=case.row.N,
-            vector_cores=device.vector_cores,
-            front_rows=tiling.front_rows,
-        ),
-        buffers=" + ".join(
-            f"{name} {size}" for name, size in tiling.buffers._asdict().items() if size
-        ),
-        used=used,
-        ub_bytes=device.ub_bytes,
-    )
-    if tiling.wraps == 1:
-        return text
-    return Text(
-        "{text}, {rest}",
-        text=text,
-        rest=Text(
-            "{free_bytes} left // {bytes_per_column} = {column_budget} columns",
-            free_bytes=device.ub_bytes - used,
-            bytes_per_column=tiler.bytes_per_column(case.row.dtype),
-            column_budget=tiling.column_budget,
-        ),
     )

@@ -50,7 +50,7 @@ from npu_sim.framework.vocabulary import (
     vector_plan,
 )
 from npu_sim.operators.embedding_dense_backward import study as shared
-from npu_sim.operators.embedding_dense_backward.declaration import checked_indices
+from npu_sim.operators.embedding_dense_backward.compute import checked_indices
 from npu_sim.operators.embedding_dense_backward.plan import (
     INDEX_DTYPES,
     INT32,

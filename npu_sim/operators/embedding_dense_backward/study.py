@@ -18,7 +18,7 @@ from npu_sim.framework.vocabulary import (
     ceil_div,
     kernel_input,
 )
-from npu_sim.operators.embedding_dense_backward.declaration import checked_indices, cut_of
+from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
 from npu_sim.operators.embedding_dense_backward.plan import (
     CAST_LIMIT_BYTES,
     EXACT_COUNT,

@@ -41,7 +41,9 @@ from npu_sim.framework.vocabulary import (
     ub_memory,
     vector_plan,
 )
+from npu_sim.operators.moe_token_permute import compute as common
 from npu_sim.operators.moe_token_permute import declaration
+from npu_sim.operators.moe_token_permute.plan import KEPT, fixed_order
 from npu_sim.operators.shared.launches import Executor
 from npu_sim.operators.shared.token_sums import check_padding
 from npu_sim.tiling.ascend_950 import moe_token_permute as tiler
@@ -103,7 +105,7 @@ def describe(case: Case) -> Description:
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=parts,
         launches=_int8_launches(case, parts) if is_int8 else None,
-        order=declaration.fixed_order(),
+        order=fixed_order(),
         caveats=_caveats(case),
         evidence=Evidence.MODEL if is_int8 else None,
     )
@@ -116,9 +118,7 @@ def _decisions(case: Case) -> Iterator[Decision]:
         yield decision(case, ONE_CORE, **ids)
     if row.dtype != tiler.INT8:
         yield decision(case, SCATTER, num_topk=row.num_topk)
-    yield decision(
-        case, declaration.KEPT, **{"rows of permuted_tokens": row.kept_rows, "ids": row.entries}
-    )
+    yield decision(case, KEPT, **{"rows of permuted_tokens": row.kept_rows, "ids": row.entries})
 
 
 def _path(case: Case) -> str:
@@ -206,14 +206,14 @@ def compute(run: Run) -> None:
     if run.case.row.dtype == tiler.INT8:
         _compute_int8(run)
     else:
-        declaration.compute(run)
+        common.compute(run)
 
 
 def _compute_int8(run: Run) -> None:
     """Copy the rows of the valid ids; the others have place -1, and rows without one stay 0."""
     with run.watch.stage("check"):
         if run.case.limits == "documented":
-            declaration.check_ids(run.tensors["indices"])
+            common.check_ids(run.tensors["indices"])
     with run.watch.stage("load"):
         from npu_sim.kernels.moe_token_permute import sort_ids
     with run.watch.stage("compute"):

@@ -29,11 +29,8 @@ from npu_sim.framework.vocabulary import (
     decision,
     vector_plan,
 )
-from npu_sim.operators.moe_token_permute_grad.declaration import (
-    check_entries,
-    dropped_rows,
-    rows_beyond_int32,
-)
+from npu_sim.operators.moe_token_permute_grad.declaration import check_entries
+from npu_sim.operators.moe_token_permute_grad.plan import dropped_rows, rows_beyond_int32
 from npu_sim.operators.moe_token_permute_grad.study import SUMS
 from npu_sim.operators.shared.study import Claim, StudyCall, trees
 from npu_sim.operators.shared.timelines import TokenSums

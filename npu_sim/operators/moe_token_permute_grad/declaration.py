@@ -3,11 +3,6 @@
 Source: product document aclnnMoeTokenPermuteGrad; specification page ``moe_token_permute_grad``.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-
 from npu_sim.framework.vocabulary import (
     ASCEND_950,
     FLOAT_DTYPES,
@@ -17,31 +12,21 @@ from npu_sim.framework.vocabulary import (
     Argument,
     Attribute,
     Case,
-    Caveat,
     Derived,
-    Description,
     Evidence,
     Inspection,
     Number,
     Operator,
     Output,
-    Plan,
-    Run,
     Tensor,
     Text,
     Word,
     bound_sizes,
-    caveat,
     checks,
 )
 from npu_sim.operators.shared import token_sums
 from npu_sim.tiling import moe_token_permute_grad as tiler
 from npu_sim.tiling import moe_token_unpermute as moe
-
-if TYPE_CHECKING:
-    from npu_sim.timelines.program import Program
-
-INT32_MAX = 2147483647
 
 
 def check_entries(call: Inspection) -> None:
@@ -211,80 +196,9 @@ OPERATOR = Operator(
     ),
     tiling=moe.Tiling,
     tile=tiler.tile_row,
-    data=token_sums.data,
     evidence=Evidence.EXACT,
     empty="empty: no tokens, nothing runs",
     planner_message=_buffer_message,
     families=(ASCEND_950,),
     package=__package__,
 )
-
-
-def describe(case: Case) -> Description:
-    """Return what the operator states of a plan."""
-    index_bytes = case.tiling.batch_tokens * case.tiling.top_k * moe.INDEX_BYTES
-    entries = token_sums.Entries("indices", moe.INDEX_BYTES, {"indices": index_bytes}, "grad")
-    return token_sums.describe(case, entries, _caveats(case))
-
-
-def _caveats(case: Case) -> Iterator[Caveat]:
-    row, documented = case.row, case.rules.num_topk_at_most
-    yield from dropped_rows(case)
-    if 0 <= documented < row.num_topk:
-        yield caveat(
-            "topk_beyond_documented",
-            "num_topk",
-            "numTopk {num_topk} exceeds the documented {documented}; the Unified Buffer holds it",
-            num_topk=row.num_topk,
-            documented=documented,
-        )
-    yield from rows_beyond_int32(case)
-
-
-def dropped_rows(case: Case) -> Iterator[Caveat]:
-    """Yield the warning that some tokens were dropped."""
-    row = case.row
-    if row.grad_rows < row.entries:
-        yield caveat(
-            "dropped_rows",
-            "permuted_output_grad",
-            "permutedOutputGrad has {grad_rows} rows for {entries} indices: {dropped} were "
-            "dropped and contribute nothing",
-            grad_rows=row.grad_rows,
-            entries=row.entries,
-            dropped=row.entries - row.grad_rows,
-        )
-
-
-def rows_beyond_int32(case: Case) -> Iterator[Caveat]:
-    """Yield the warning that indices do not reach every row."""
-    if case.row.grad_rows > INT32_MAX + 1:
-        yield caveat(
-            "rows_beyond_int32",
-            "sorted_indices",
-            "int32 indices reach row {int32_max} at most, permutedOutputGrad has {grad_rows} rows",
-            int32_max=INT32_MAX,
-            grad_rows=case.row.grad_rows,
-        )
-
-
-def compute(run: Run) -> None:
-    """Sum the rows of every token; the result does not depend on the order of arrival."""
-    with run.watch.stage("check"):
-        token_sums.check_indices(run.tensors["sorted_indices"], "the gradient")
-    token_sums.sum_rows(run, "permuted_output_grad", "input_grad", run.case.row.num_topk)
-
-
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
-    """Return the sum of the rows of every token; dropped rows count as 0."""
-    indices = tensors["sorted_indices"].reshape(-1, arguments.num_topk)
-    return {"input_grad": token_sums.summed(tensors["permuted_output_grad"], indices, precision)}
-
-
-def program(plan: Plan) -> "Program":
-    """Return the work of every core (page, "Tiling" and "Kernel and order")."""
-    from npu_sim.operators.shared.timelines import BatchedSums
-
-    return BatchedSums(plan, "permuted_output_grad", "input_grad").program()

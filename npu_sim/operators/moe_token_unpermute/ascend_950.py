@@ -31,7 +31,7 @@ from npu_sim.framework.vocabulary import (
     decision,
     vector_plan,
 )
-from npu_sim.operators.moe_token_unpermute.declaration import (
+from npu_sim.operators.moe_token_unpermute.compute import (
     indices_beyond_rows,
     nonfinite_rows_of_zero_probs,
 )

@@ -38,13 +38,13 @@ from npu_sim.framework.vocabulary import (
     largest_power,
     vector_plan,
 )
-from npu_sim.operators.moe_token_unpermute_grad.declaration import (
+from npu_sim.operators.moe_token_unpermute_grad.compute import (
     dropped_indices,
     find_last_writers,
     lost_rows,
-    orders,
     write_gradients,
 )
+from npu_sim.operators.moe_token_unpermute_grad.plan import orders
 from npu_sim.operators.moe_token_unpermute_grad.study import row_writes, sum_claim
 from npu_sim.operators.shared import token_sums
 from npu_sim.operators.shared.study import Claim, LastWrites, StudyCall, trees, width_of

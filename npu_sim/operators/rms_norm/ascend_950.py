@@ -26,11 +26,8 @@ from npu_sim.framework.vocabulary import (
     decision,
     vector_plan,
 )
-from npu_sim.operators.rms_norm.declaration import (
-    compute_rows,
-    workspace_parts,
-    zero_epsilon_caveats,
-)
+from npu_sim.operators.rms_norm.compute import compute_rows
+from npu_sim.operators.rms_norm.plan import workspace_parts, zero_epsilon_caveats
 from npu_sim.operators.rms_norm.study import row_claim
 from npu_sim.operators.rms_norm.timeline import copy_of, gamma_in, rstd_out, tensor_views
 from npu_sim.operators.shared.study import Claim, StudyCall, trees

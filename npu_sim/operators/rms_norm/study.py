@@ -8,7 +8,7 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Case, TensorSpec, Text, to_fp32
 from npu_sim.numbers.values import normal
-from npu_sim.operators.rms_norm.declaration import split_of
+from npu_sim.operators.rms_norm.compute import split_of
 from npu_sim.operators.shared.study import (
     Claim,
     Function,

@@ -27,7 +27,7 @@ from npu_sim.framework.vocabulary import (
 from npu_sim.operators.shared.normalised_rows import SYSTEM
 from npu_sim.operators.swi_glu.plan import few_cores, strided_inputs
 from npu_sim.operators.swi_glu.timeline import WHERE, tensor_views
-from npu_sim.operators.swi_glu_grad.declaration import compute as compute_as
+from npu_sim.operators.swi_glu_grad.compute import compute as compute_as
 from npu_sim.operators.swi_glu_grad.timeline import BACKWARD
 from npu_sim.tiling.ascend_950 import swi_glu_grad as tiler
 from npu_sim.timelines import Copy, Instruction, Node, Program, ranged, vector_phase, vector_tile

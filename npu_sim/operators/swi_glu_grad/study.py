@@ -24,7 +24,7 @@ from npu_sim.operators.swi_glu.study import (
     VANISHING,
     contradictions,
 )
-from npu_sim.operators.swi_glu_grad.declaration import formula
+from npu_sim.operators.swi_glu_grad.compute import formula
 
 claims = no_claims
 terms = single_terms(x_grad="gradient")

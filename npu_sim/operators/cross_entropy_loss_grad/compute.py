@@ -1,0 +1,191 @@
+"""CrossEntropyLossGrad: computation, formula and generated data.
+
+Source: specification page ``cross_entropy_loss_grad``.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.framework.vocabulary import (
+    AclnnError,
+    Case,
+    Caveat,
+    Run,
+    TensorSpec,
+    Text,
+    caveat,
+    numpy_dtype,
+    runtime_failure,
+)
+from npu_sim.tiling import cross_entropy_loss_grad as tiler
+
+if TYPE_CHECKING:
+    from npu_sim.kernels.cross_entropy_loss_grad import Survey
+
+IGNORED_FRACTION = 0.1
+"""Fraction of generated labels equal to ignore_index, if it is a valid label: typical padding."""
+WEIGHTS = (0.5, 1.5)
+"""Range of generated weights, around 1."""
+BLOCK_ELEMENTS = 1 << 22
+"""Elements drawn, or computed by the formula, at a time; limits the size of temporaries."""
+
+
+def compute(run: Run) -> None:
+    """Check the labels and compute x_grad; no result depends on the order of cores."""
+    case = run.case
+    with run.watch.stage("load"):
+        from npu_sim.kernels import cross_entropy_loss_grad as kernels
+        from npu_sim.kernels.elementwise import widen_array
+    row = case.row
+    with run.watch.stage("check"):
+        weight = run.stored("weight") if row.weighted else np.empty(0, np.float32)
+        target = run.stored("target")
+        labels = kernels.Labels(target, weight, row.C, row.ignore_index, True)
+        ranges = [tiler.row_range(case.tiling, core) for core in range(case.tiling.block_dim)]
+        passes = kernels.Passes(np.array(ranges, np.int64))
+        survey = kernels.survey_labels(labels, passes, row.reduction == tiler.MEAN)
+        run.caveats = tuple(check_labels(survey, target, case))
+    with run.watch.stage("compute"):
+        grad_loss = widen_array(run.stored("grad_loss")).reshape(-1)
+        log_prob, x_grad = run.stored("log_prob"), run.written("x_grad")
+        kernels.write_gradient(
+            grad_loss, kernels.Division(survey.divisor), log_prob, labels, x_grad
+        )
+
+
+def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> Iterator[Caveat]:
+    """Check the labels; yield the warnings that depend on the data.
+
+    Raises
+    ------
+    AclnnError
+        361001 for a label outside [0, C) that is not ignore_index; the message gives the position
+        and value of the first one.
+    """
+    columns, ignored = case.row.C, case.row.ignore_index
+    if survey.out_of_range >= 0:
+        raise label_failure(
+            target,
+            survey.out_of_range,
+            columns,
+            Text(
+                "0 <= label < {columns}, or ignore_index = {ignored}; nothing was written",
+                columns=columns,
+                ignored=ignored,
+            ),
+        )
+    yield from all_ignored(case, survey.ignored)
+    if survey.aliased:
+        yield caveat(
+            "labels_aliased",
+            "target",
+            "{aliased} labels are ignored because fp32 cannot tell them from ignore_index "
+            "{ignored}",
+            aliased=survey.aliased,
+            ignored=ignored,
+        )
+    found = survey.ignored - survey.aliased
+    if case.rules.reads_ignored_weight and case.row.weighted and ignored < 0 and found:
+        yield caveat(
+            "weight_read_out_of_bounds",
+            "ignore_index",
+            "release {release} reads weight out of bounds for the {found} labels equal to "
+            "ignore_index {ignored} and multiplies what it finds by 0: nan if that is inf or "
+            "nan; the simulator computes as if it were finite",
+            release=case.profile.release,
+            found=found,
+            ignored=ignored,
+            not_modelled="*",
+        )
+
+
+def label_failure(target: np.ndarray, place: int, columns: int, hint: str) -> AclnnError:
+    """Return the error of the first label outside [0, C)."""
+    return runtime_failure(
+        "target",
+        Text(
+            "target[{place}] = {target} is out of range: C = {columns}",
+            place=place,
+            target=target[place],
+            columns=columns,
+        ),
+        hint,
+    )
+
+
+def all_ignored(case: Case, ignored: int) -> Iterator[Caveat]:
+    """Yield the warning that ``mean`` has nothing to divide by."""
+    if case.row.reduction == tiler.MEAN and ignored == case.row.N:
+        yield caveat(
+            "all_labels_ignored",
+            "target",
+            "all {n} labels are ignored: the divisor is 0 and x_grad is nan",
+            n=case.row.N,
+        )
+
+
+def formula(
+    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
+) -> dict[str, np.ndarray]:
+    """Return the gradient by its formula (page, "Formulas"), computed in ``precision``."""
+    log_prob, target = tensors["log_prob"], tensors["target"]
+    counted = target != arguments.ignore_index
+    inside = np.where((target >= 0) & (target < log_prob.shape[1]), target, 0)
+    weight = (
+        np.where(counted, tensors["weight"].astype(precision)[inside], 0).astype(precision)
+        if tensors.get("weight") is not None
+        else counted.astype(precision)
+    )
+    gradient = np.broadcast_to(tensors["grad_loss"].astype(precision).reshape(-1), target.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = arguments.reduction == "mean"
+        divisor = weight.sum(dtype=precision) if mean else precision.type(1)
+        nll = gradient * weight / divisor
+        out = np.empty(log_prob.shape, precision)
+        step = max(1, BLOCK_ELEMENTS // log_prob.shape[1])
+        for begin in range(0, target.size, step):
+            block = slice(begin, begin + step)
+            out[block] = np.exp(log_prob[block].astype(precision)) * nll[block, None]
+        out[np.flatnonzero(counted), inside[counted]] -= nll[counted]
+    return {"x_grad": out}
+
+
+def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+    """Return random inputs like those of a classifier.
+
+    log_prob is the log-softmax of normal logits; labels are uniform, and some are ignored.
+    """
+    rng = np.random.default_rng(seed)
+    grad_loss, columns = arguments.grad_loss, arguments.log_prob.shape[1]
+    gradients = (
+        rng.standard_normal(grad_loss.shape, np.float32)
+        if arguments.reduction == "none"
+        else np.ones(grad_loss.shape, np.float32)
+    )
+    drawn = {
+        "grad_loss": np.asarray(gradients, numpy_dtype(grad_loss.dtype)),
+        "log_prob": log_probabilities(arguments.log_prob, rng),
+    }
+    labels = rng.integers(0, max(1, columns), arguments.target.shape, np.int64)
+    drawn["target"] = labels.astype(arguments.target.dtype, copy=False)
+    if 0 <= arguments.ignore_index < columns:
+        drawn["target"][rng.random(arguments.target.shape) < IGNORED_FRACTION] = (
+            arguments.ignore_index
+        )
+    if arguments.weight is not None:
+        drawn["weight"] = rng.uniform(*WEIGHTS, arguments.weight.shape).astype(np.float32)
+    return drawn
+
+
+def log_probabilities(spec: TensorSpec, rng: "np.random.Generator") -> np.ndarray:
+    """Return the log-softmax of normal logits, row by row."""
+    out = np.empty(spec.shape, numpy_dtype(spec.dtype))
+    if not out.size:
+        return out
+    step = max(1, BLOCK_ELEMENTS // spec.shape[1])
+    for begin in range(0, spec.shape[0], step):
+        logits = rng.standard_normal(out[begin : begin + step].shape, np.float32)
+        out[begin : begin + step] = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return out

@@ -1,0 +1,102 @@
+"""RmsNorm: computation, formula and generated data.
+
+Source: specification page ``rms_norm``.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.framework.vocabulary import Case, Caveat, Run, caveat, to_fp32, unsupported_values
+from npu_sim.numbers.values import normal
+from npu_sim.operators.shared import normalised_rows
+from npu_sim.tiling import rms_norm as tiler
+
+if TYPE_CHECKING:
+    from npu_sim.kernels.rms_norm import Split
+
+LARGEST_SQUARED = 1.8446743e19
+"""Largest magnitude with a finite square in fp32 (page, "Special values")."""
+
+
+def split_of(case: Case) -> "Split":
+    """Return the kernel's argument for the summation of a row."""
+    from npu_sim.kernels import rms_norm as kernels
+
+    path = {tiler.KEY_MERGE_N: kernels.LANES, tiler.KEY_SPLIT_D: kernels.PIECES}.get(
+        case.tiling.tiling_key, kernels.HALVING
+    )
+    return kernels.Split(path, case.tiling.ub_factor if path == kernels.PIECES else case.row.col)
+
+
+def compute(run: Run) -> None:
+    """Compute y and rstd."""
+    compute_rows(run, split_of)
+
+
+def compute_rows(run: Run, split_of_case: Callable[[Case], "Split"]) -> None:
+    """Compute y and rstd, with the kernel's argument for the summation of a row."""
+    case = run.case
+    with run.watch.stage("load"):
+        from npu_sim.kernels.rms_norm import rms_norm
+    with run.watch.stage("check"):
+        run.caveats = unsupported_values(run.tensors) if case.profile.saturates else ()
+    with run.watch.stage("compute"):
+        shape, rstd = (case.row.row, case.row.col), run.written("rstd").reshape(-1)
+        x, gamma = run.stored("x").reshape(shape), run.stored("gamma").reshape(-1)
+        rms_norm(
+            x,
+            gamma,
+            split_of_case(case),
+            to_fp32(case.arguments.epsilon),
+            run.written("y").reshape(shape),
+            rstd,
+        )
+    run.caveats += _overflowing_rows(run.tensors["x"].reshape(shape), rstd)
+
+
+def _overflowing_rows(x: np.ndarray, rstd: np.ndarray) -> tuple[Caveat, ...]:
+    """Warn of rows whose sum overflows despite finite inputs; rstd is 0 in these rows only."""
+    if rstd.all():
+        return ()
+    rows = np.flatnonzero(rstd == 0)
+    sizes = np.abs(x[rows].astype(np.float32))
+    found = int(np.count_nonzero((np.isfinite(sizes) & (sizes > LARGEST_SQUARED)).any(axis=1)))
+    if not found:
+        return ()
+    return (
+        caveat(
+            "squares_overflow",
+            "x",
+            "{found} rows have a finite element above {largest_squared}, whose square is inf: "
+            "their rstd is 0",
+            found=found,
+            largest_squared=f"{LARGEST_SQUARED:g}",
+        ),
+    )
+
+
+def formula(
+    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
+) -> dict[str, np.ndarray]:
+    """Return y and rstd by their formulas (page, "Formula")."""
+    x, gamma = tensors["x"], tensors["gamma"].astype(precision).reshape(-1)
+    rows = x.reshape(-1, gamma.size)
+    y, rstd = np.empty(rows.shape, precision), np.empty(len(rows), precision)
+    step = max(1, normalised_rows.BLOCK_ELEMENTS // gamma.size)
+    for begin in range(0, len(rows), step):
+        block = rows[begin : begin + step].astype(precision)
+        rstd[begin : begin + step] = 1 / np.sqrt(
+            np.mean(block * block, axis=1) + precision.type(arguments.epsilon)
+        )
+        y[begin : begin + step] = block * rstd[begin : begin + step, None] * gamma
+    leading = x.shape[: x.ndim - tensors["gamma"].ndim]
+    return {"y": y.reshape(x.shape), "rstd": rstd.reshape(leading + (1,) * tensors["gamma"].ndim)}
+
+
+def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+    """Return inputs as in a trained network: activations of order 1, scales near 1."""
+    random = np.random.default_rng(seed)
+    gamma = normalised_rows.draw_gamma(random, arguments.gamma)
+    return {"x": normal(random, arguments.x), "gamma": gamma}
