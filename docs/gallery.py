@@ -18,8 +18,9 @@ from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.plans.model import Plan
 from npu_sim.show.html import render
 from npu_sim.show.layout import Document, Drawing, table_report
-from npu_sim.show.plans import plan_report, steps_section, time_section
+from npu_sim.show.plan_report import plan_report, steps_section
 from npu_sim.show.sweeps import cut_figures, sweep_curves
+from npu_sim.show.timeline_report import time_section
 from npu_sim.sweeps.maps import sweep_map
 from npu_sim.sweeps.space import make_space
 from npu_sim.tools.explorer import Explorer, serving

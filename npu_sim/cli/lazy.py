@@ -26,10 +26,15 @@ __all__ = [
 if TYPE_CHECKING:
     # The modules that no other one imports, which mypy would not find in their packages.
     import npu_sim.operators.shared.study
+    import npu_sim.show.execution
     import npu_sim.show.pictures
+    import npu_sim.show.plan_report
     import npu_sim.show.plans
     import npu_sim.show.preflight_files
+    import npu_sim.show.products
     import npu_sim.show.sweeps
+    import npu_sim.show.timeline_report
+    import npu_sim.show.timelines
     import npu_sim.studies.caveats
     import npu_sim.sweeps.maps
     import npu_sim.tools.device_kit.check

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn
@@ -99,7 +100,7 @@ def show_answer(form: str, answer: Any, options: Any, command: str, csv: str = "
     - ``command``: command that reproduces the report.
     - ``csv``: key of the records that ``--csv`` prints.
     """
-    write_report(options.report, lambda: show.document_of(answer, command))
+    write_report(options.report, lambda: replace(show.document_of(answer), command=command))
     write_figure(getattr(options, "figure", None), answer)
     as_csv = csv and options.csv
     print_answer(form, answer, as_json=options.json, csv=csv if as_csv else "")
@@ -208,10 +209,12 @@ def write_files(
     shown: dict[str, Any] = {}
     if options.report is not None:
         if isinstance(outcome, plans.model.Plan):
-            write_report(options.report, lambda: show.plans.plan_report(plan, command))
+            write_report(options.report, lambda: show.plan_report.plan_report(plan, command))
         else:
             shown["order_strips"] = show.pictures.order_strips(outcome)
-            write_report(options.report, lambda: show.plans.result_report(outcome, command, rows))
+            write_report(
+                options.report, lambda: show.plan_report.result_report(outcome, command, rows)
+            )
     write_figure(options.figure, outcome)
     if options.trace is not None:
         timelines.tracks.write_trace(options.trace, [operators.timelines.timed_plan(plan, profile)])

@@ -1,75 +1,60 @@
 """Everything that turns an answer into text, tables, HTML or pictures.
 
-:mod:`npu_sim.plans.answers` calls :func:`text_of` and :func:`html_of` when an answer is printed.
-Types and functions stand here by name, so that printing a plan imports neither questions nor
-studies.
+:func:`view_of`, :func:`document_of` and :func:`pictures_of` are generic functions: a module
+registers what it makes of its types. The module of an answer is found by name and imported when
+such an answer is first shown, so that printing a plan imports neither questions nor studies:
+
+- of types in ``npu_sim.questions.limits``, ``npu_sim.show.limits``;
+- of types in a module with a general name, ``npu_sim.plans.model``, the module that is named like
+  the package, ``npu_sim.show.plans``;
+- of types in a package with a module ``view`` of its own, as the tools have, that module.
+
+:mod:`npu_sim.plans.answers` calls :func:`text_of`, :func:`html_of` and :func:`figure_of` when an
+answer is printed.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
+from functools import singledispatch
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
-VIEWS = {
-    "framework.execution:OrderMask": "text:order_mask_text",
-    "framework.execution:Prepared": "plan",
-    "framework.execution:Result": "text:result_view",
-    "plans.model:Plan": "text:plan_view",
-    "plans.model:Workspace": "text:workspace_view",
-    "timelines.model:Timeline": "timelines:timeline_view",
-    "tools.profiles.calibrate:CalibrationAnswer": "tools.profiles.view:calibration_view",
-    "questions.compare:Comparison": "comparisons:comparison_view",
-    "questions.compare:Upgrade": "comparisons:upgrade_view",
-    "questions.explain:Explanation": "explain:explanation_view",
-    "questions.limits:LimitTable": "comparisons:limits_view",
-    "tools.profiles.measured_profile:MeasuredProfile": "tools.profiles.view:measured_profile_view",
-    "questions.preflight:Matrix": "preflight:preflight_view",
-    "tools.profiles.measured_profile:ProfileComparison": "tools.profiles.view:comparison_view",
-    "tools.device_kit.check:KitCheck": "tools.device_kit.view:check_view",
-    "tools.device_kit.folder:Kit": "tools.device_kit.view:kit_view",
-    "studies.certificate:Certificate": "studies:certificate_view",
-    "studies.determinism:DeterminismStudy": "studies:study_view",
-    "studies.invariance:InvarianceStudy": "studies:study_view",
-    "studies.precision:PrecisionStudy": "studies:study_view",
-    "tools.dumps.reading:DumpReading": "tools.dumps.view:dump_view",
-    "tools.failures.diagnosis:Diagnosis": "tools.failures.view:diagnosis_view",
-    "verdicts.answers:OutputVerdict": "verdicts:output_verdict_view",
-    "verdicts.answers:Verification": "verdicts:verification_view",
-}
-"""Functions of this package, or of a tool, that return the text of an answer as a rich renderable,
-by its type; a name alone is the attribute that is shown in its place."""
-DOCUMENTS = {
-    "framework.execution:Prepared": "plan",
-    "framework.execution:Result": "plans:result_report",
-    "plans.model:Plan": "plans:plan_report",
-    "timelines.model:Timeline": "plans:single_timeline_report",
-    "questions.compare:Comparison": "comparisons:diff_report",
-    "questions.limits:LimitTable": "comparisons:limits_report",
-    "tools.profiles.measured_profile:MeasuredProfile": "tools.profiles.view:measured_report",
-    "questions.preflight:Matrix": "preflight:preflight_report",
-    "tools.device_kit.check:KitCheck": "tools.device_kit.view:check_document",
-    "studies.certificate:Certificate": "studies:certificate_document",
-    "studies.determinism:DeterminismStudy": "studies:study_document",
-    "studies.invariance:InvarianceStudy": "studies:study_document",
-    "studies.precision:PrecisionStudy": "studies:study_document",
-    "tools.dumps.reading:DumpReading": "tools.dumps.view:dump_report",
-    "verdicts.answers:Verification": "verdicts:verification_report",
-}
-"""Functions that return the report of an answer."""
-PICTURES = {
-    "framework.execution:Prepared": "plan",
-    "questions.explain:Explanation": "plan",
-    "timelines.model:Timeline": "plan",
-    "plans.model:Plan": "pictures:plan_pictures",
-    "framework.execution:Result": "pictures:result_pictures",
-    "plans.model:Workspace": "pictures:workspace_pictures",
-    "questions.limits:LimitTable": "comparisons:limits_pictures",
-}
-"""Functions that return the single pictures of an answer by name."""
 
-
+@singledispatch
 def view_of(answer: Any) -> Any:
     """Return the text of an answer as a rich renderable, or None if its type has no text."""
-    return _made(answer, VIEWS)
+    return _registered(view_of, answer)
+
+
+@singledispatch
+def document_of(answer: Any) -> Any:
+    """Return the report of an answer, or None if its type has none."""
+    return _registered(document_of, answer)
+
+
+@singledispatch
+def pictures_of(answer: Any) -> Any:
+    """Return the pictures of an answer by name, or None if its type has none."""
+    return _registered(pictures_of, answer)
+
+
+def _registered(generic: Any, answer: Any) -> Any:
+    """Import the module that shows an answer, and return what it has registered for its type."""
+    _import_view(type(answer))
+    function: Callable[[Any], Any] = generic.dispatch(type(answer))
+    return None if function is generic.dispatch(object) else function(answer)
+
+
+def _import_view(kind: type) -> None:
+    """Import the module that shows a type, or the first of its bases that npu_sim defines."""
+    for base in kind.__mro__:
+        package, _, module = base.__module__.rpartition(".")
+        if package.partition(".")[0] == "npu_sim":
+            own, last = f"{package}.view", package.rpartition(".")[2]
+            for name in (own, f"{__name__}.{module}", f"{__name__}.{last}"):
+                if find_spec(name) is not None:
+                    import_module(name)
+                    return
 
 
 def text_of(answer: Any) -> str | None:
@@ -95,30 +80,8 @@ def html_of(answer: Any) -> str | None:
     return None if document is None else embedded(document)
 
 
-def document_of(answer: Any, command: str = "") -> Any:
-    """Return the report of an answer, or None if its type has none.
-
-    ``command`` is the command that reproduces the report.
-    """
-    document = _made(answer, DOCUMENTS)
-    return replace(document, command=command) if document is not None and command else document
-
-
 def figure_of(answer: Any, name: str) -> Any:
     """Return a picture of an answer as a :class:`~npu_sim.show.svg.Figure`."""
     from npu_sim.show.svg import named_figure
 
-    return named_figure(answer, _made(answer, PICTURES) or {}, name)
-
-
-def _made(answer: Any, functions: dict[str, str]) -> Any:
-    """Return what the function of the answer's type makes of it; None without a function."""
-    for kind in type(answer).__mro__:
-        place = functions.get(f"{kind.__module__.removeprefix('npu_sim.')}:{kind.__qualname__}")
-        if place is not None:
-            module, _, name = place.rpartition(":")
-            if not module:
-                return _made(getattr(answer, name), functions)
-            package = "npu_sim" if module.startswith("tools.") else "npu_sim.show"
-            return getattr(import_module(f"{package}.{module}"), name)(answer)
-    return None
+    return named_figure(answer, pictures_of(answer) or {}, name)

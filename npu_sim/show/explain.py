@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import isclose
+from typing import Any
 
 from rich.console import RenderableType
 
@@ -9,10 +10,11 @@ from npu_sim.language import Text, bytes_text, count_text, joined, percent_text,
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Decision, Launch, Memory, Plan, Workspace
 from npu_sim.questions.explain import Explanation, NearbyPlan
-from npu_sim.show.comparisons import bound_text
+from npu_sim.show import pictures_of, view_of
 from npu_sim.show.layout import Column, Paragraph, Table, after_gap, stack
+from npu_sim.show.limits import bound_text
+from npu_sim.show.plans import OUTCOME_STYLES
 from npu_sim.show.text import (
-    OUTCOME_STYLES,
     evidence_cells,
     memory_name,
     overflow_text,
@@ -20,9 +22,9 @@ from npu_sim.show.text import (
     profile_key_text,
     tensors_text,
     values_text,
-    workspace_tables,
 )
-from npu_sim.show.timelines import about_us, determinism_lines, estimate_note, estimate_text
+from npu_sim.show.times import about_us, determinism_lines, estimate_note, estimate_text
+from npu_sim.show.workspaces import workspace_tables
 from npu_sim.timelines.model import BankConflict, Estimate, VectorEstimate
 
 SHOWN_NEARBY = 4
@@ -33,6 +35,7 @@ EQUAL_ALIGNMENT = 2
 Row = Sequence[str]
 
 
+@view_of.register
 def explanation_view(explanation: Explanation) -> RenderableType:
     """Return an explanation as a rich renderable."""
     plan = explanation.plan
@@ -265,3 +268,8 @@ def _refusal_view(explanation: Explanation) -> RenderableType:
         *_section("why", [(error.message,), *hint]),
         *_section("what would be legal, other arguments unchanged", _limit_rows(explanation)),
     )
+
+
+@pictures_of.register
+def _explanation_pictures(explanation: Explanation) -> Any:
+    return pictures_of(explanation.plan)

@@ -18,7 +18,7 @@ from npu_sim.plans.model import Memory, Plan, Workspace, WorkspacePart
 from npu_sim.show import svg
 from npu_sim.show.svg import BAR_HEIGHT, COLOURS, WIDTH, Pictures, element, legend, picture
 from npu_sim.show.text import memory_name
-from npu_sim.show.timelines import covered_time
+from npu_sim.show.times import covered_time
 
 LETTER_ROOM = 5
 

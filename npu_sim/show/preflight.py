@@ -36,6 +36,7 @@ from npu_sim.questions.preflight import (
     grouped_cells,
 )
 from npu_sim.questions.preflight_checks import BoundSum, Totals
+from npu_sim.show import document_of, view_of
 from npu_sim.show.layout import (
     Cell,
     Column,
@@ -47,7 +48,7 @@ from npu_sim.show.layout import (
     stack,
     table_report,
 )
-from npu_sim.show.timelines import bound_cell, coverage_lines, covered_time
+from npu_sim.show.times import bound_cell, coverage_lines, covered_time
 
 SHOWN_ROWS = 40
 SHOWN_FAULTS = 20
@@ -655,6 +656,7 @@ def times_parts(matrix: Matrix) -> list[RenderableType]:
     ]
 
 
+@view_of.register
 def preflight_view(matrix: Matrix) -> Group:
     """Return a preflight as a rich renderable: its times if it has them, else its outcomes."""
     return call_times_view(matrix) if matrix.timed else matrix_view(matrix)
@@ -742,6 +744,7 @@ def _counted(title: str, facts: str, rows: Sequence[Sequence[str]]) -> Table:
 LEVELS = {ERROR: "fails", INFORMATIONAL: "informational", ACCEPTED: "in the baseline"}
 
 
+@document_of.register
 def preflight_report(matrix: Matrix, file: str = "", command: str = "") -> Document:
     """Return the report of a preflight.
 

@@ -14,6 +14,7 @@ from rich.console import RenderableType
 from npu_sim.framework.describing import counted
 from npu_sim.framework.execution import OrderMask
 from npu_sim.language import Text, grouped, joined, say, ulp_text
+from npu_sim.show import document_of, view_of
 from npu_sim.show.curves import Axis, LimitLine, curve, curve_chart
 from npu_sim.show.layout import (
     Block,
@@ -224,11 +225,13 @@ def certificate_lines(certificates: Iterable[Certificate]) -> Iterator[Line]:
         )
 
 
+@view_of.register
 def certificate_view(certificate: Certificate) -> RenderableType:
     """Return one certificate as a rich renderable."""
     return lines_table(certificate_lines([certificate]))
 
 
+@view_of.register
 def study_view(study: Study) -> RenderableType:
     """Return a study as a rich renderable."""
     return stack(
@@ -351,6 +354,7 @@ MOST_TERMS = 10_000
 """Maximum number of terms of all drawn summation trees; further classes are counted."""
 
 
+@document_of.register
 def study_document(study: Study) -> Document:
     """Return the report of a study."""
     outputs = study.outputs if isinstance(study, DeterminismStudy) else ()
@@ -363,6 +367,7 @@ def study_document(study: Study) -> Document:
     )
 
 
+@document_of.register
 def certificate_document(certificate: Certificate) -> Document:
     """Return the report of one certificate."""
     lines = list(certificate_lines([certificate]))

@@ -9,21 +9,10 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
-from rich.console import Group, RenderableType
-
 from npu_sim.cores import default_release, release_suffix
 from npu_sim.framework.describing import PLURALS
 from npu_sim.framework.execution import OrderMask, Result
-from npu_sim.language import (
-    Text,
-    Verbatim,
-    bytes_text,
-    count_text,
-    grouped,
-    joined,
-    say,
-    translated,
-)
+from npu_sim.language import Text, Verbatim, bytes_text, grouped, joined, say, translated
 from npu_sim.numbers.formats import TensorSpec, shape_text
 from npu_sim.operators.loading import load_operator
 from npu_sim.plans.answers import Evidence
@@ -39,10 +28,8 @@ from npu_sim.plans.model import (
     Plan,
     ProfileKey,
     Workspace,
-    WorkspaceNode,
     WorkspacePart,
 )
-from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 
 Line = tuple[str, str, str]
 """Label, value, and a note."""
@@ -67,10 +54,6 @@ def plan_headline(plan: Plan, outcome: str = "") -> str:
         release_suffix=release_suffix(plan.release),
         outcome=outcome or plan.outcome,
     )
-
-
-OUTCOME_STYLES = {RUNS: "bold green", OVERFLOWS: "bold red"}
-"""Styles of the headline, by outcome."""
 
 
 def used_percent(memory: Memory) -> int:
@@ -253,21 +236,6 @@ def values_text(decision: Decision) -> str:
     )
 
 
-def plan_view(plan: Plan, results: Sequence[Line] = ()) -> Group:
-    """Return a plan, and the results of its run if any, as a rich renderable."""
-    headline = Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True)
-    return stack(
-        headline,
-        "",
-        lines_table((*plan_lines(plan), *change_lines(plan), *results), styles=LINE_STYLES),
-    )
-
-
-def result_view(result: Result) -> Group:
-    """Return a run as a rich renderable: its plan and its results."""
-    return plan_view(result.plan, result_lines(result))
-
-
 def order_mask_text(mask: OrderMask) -> str:
     """Return how much of an output depends on the order."""
     return say(
@@ -331,95 +299,6 @@ def socs_text(names: Sequence[str]) -> str:
     )
 
 
-SIZES = (Column("bytes", right=True), Column("offset", right=True))
-KERNELS = (
-    Column("node", right=True, key=True),
-    *(Column(name, wraps=True) for name in ("kernel", "reads", "writes for later")),
-    Column("own workspace", wraps=True),
-)
-AREAS = (
-    Column("area", wraps=True, key=True),
-    *SIZES,
-    Column("bucket", right=True),
-    Column("lives at", wraps=True),
-)
-BUCKETS = (Column("bucket", right=True, key=True), *SIZES, Column("areas in it", wraps=True))
-
-
-def workspace_view(workspace: Workspace) -> RenderableType:
-    """Return a workspace as a rich renderable."""
-    unknown = joined((part.name for part in workspace.unknown), ", ")
-    size = say(
-        "{size} of workspace{unknown}",
-        size=bytes_text(workspace.total_bytes),
-        unknown=Text(" + unknown ({unknown})", unknown=unknown) if unknown else "",
-    )
-    return stack(size, "", workspace_tables(workspace))
-
-
-def workspace_tables(workspace: Workspace, indent: int = 0) -> RenderableType:
-    """Return kernels, areas and buckets as tables."""
-    if not workspace.nodes:
-        return Paragraph("no kernel needs any")
-    kernels, areas, buckets = tables_of_workspace(workspace, indent).values()
-    return stack(kernels, "", areas, "", buckets)
-
-
-def tables_of_workspace(workspace: Workspace, indent: int = 0) -> dict[str, Table]:
-    """Return the tables of kernels, areas and buckets by their titles; none without kernels."""
-    if not workspace.nodes:
-        return {}
-    names = {str(area.name): area.name for area in workspace.areas}
-    kernels = [
-        (
-            str(number),
-            node.name,
-            *(
-                joined((name_text(names.get(name, name)) for name in tensors), ", ")
-                for tensors in (node.inputs, node.outputs)
-            ),
-            _own(node),
-        )
-        for number, node in enumerate(workspace.nodes)
-    ]
-    areas = [
-        (
-            area.name,
-            count_text(area.bytes),
-            count_text(area.offset),
-            str(area.bucket),
-            say("node {first_node}", area)
-            if area.first_node == area.last_node
-            else say("nodes {first_node} to {last_node}", area),
-        )
-        for area in workspace.areas
-    ]
-    buckets = [
-        (
-            str(number),
-            count_text(bucket.bytes),
-            count_text(bucket.offset),
-            joined((area.name for area in workspace.areas if area.bucket == number), ", "),
-        )
-        for number, bucket in enumerate(workspace.buckets)
-    ]
-    return {
-        "Kernels": Table(KERNELS, kernels, indent=indent),
-        "Areas": Table(AREAS, areas, indent=indent),
-        "Buckets": Table(BUCKETS, buckets, indent=indent),
-    }
-
-
-def _own(node: WorkspaceNode) -> str:
-    """Return the size of a kernel's own workspace; empty for none."""
-    evidence = {part.evidence for part in node.workspace}
-    if evidence == {Evidence.UNKNOWN}:
-        return "unknown, counted as 0"
-    size = bytes_text(sum(part.bytes for part in node.workspace))
-    model = ", model" if Evidence.MODEL in evidence else ""
-    return say("{size}{model}", size=size, model=model) if evidence else ""
-
-
 def plan_command(plan: Plan, product: str) -> str:
     """Return the command that shows a plan; ``product`` is a name or a profile file."""
     device = {"soc": plan.soc, "release": plan.release}
@@ -455,3 +334,8 @@ def command_line(operator: str, arguments: Mapping[str, Any], options: Mapping[s
     for name, value in _without_defaults(options).items():
         words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     return shlex.join(words)
+
+
+def operator_title(operator: str) -> str:
+    """Return the title of an operator."""
+    return str(load_operator(operator).title)

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from npu_sim.cores import load_profile
 from npu_sim.framework.describing import counted
 from npu_sim.language import Text, grouped, joined, say
-from npu_sim.show import svg
+from npu_sim.show import document_of, svg, view_of
 from npu_sim.show.layout import (
     Block,
     Column,
@@ -204,6 +204,7 @@ def _places(answer: Verification) -> Iterator[str]:
         )
 
 
+@view_of.register
 def verification_view(answer: Verification) -> RenderableType:
     """Return an answer as a rich renderable."""
     differences = (
@@ -264,6 +265,7 @@ def _differing_rows(
     )
 
 
+@view_of.register
 def output_verdict_view(verdict: OutputVerdict, product: str = "") -> RenderableType:
     """Return the verdict on one output as a rich renderable."""
     return stack(
@@ -282,6 +284,7 @@ MEASURED = "Given values are from your files; what the product can produce is si
 """Origin of the numbers of a verification, for the footer."""
 
 
+@document_of.register
 def verification_report(answer: Verification, command: str = "") -> Document:
     """Return the report of an answer; ``command`` is the command that reproduces it."""
     sections = filled(

@@ -7,7 +7,7 @@ from npu_sim.cli.output import print_text
 from npu_sim.framework.planning import fixed_call
 from npu_sim.operators.loading import load_operator
 from npu_sim.registry import all_operators
-from npu_sim.show.text import plan_view
+from npu_sim.show.plans import plan_view
 
 TOKENS = {"permuted_output_grad": "32768x7168:bf16", "sorted_indices": "32768:int32", "num_topk": 8}
 TOKENS_TYPED = tuple(

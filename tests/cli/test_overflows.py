@@ -14,7 +14,7 @@ from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target
 from npu_sim.operators.loading import load_operator
 from npu_sim.questions.compare import plan_changes
-from npu_sim.show.text import plan_view
+from npu_sim.show.plans import plan_view
 from tests.cases import every
 
 WORDS = ("rms_norm_grad", "--dy", "4096x7168:bf16", "--gamma", "7168:bf16")

@@ -8,7 +8,7 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Launch, LaunchTensor, WorkspacePart
 from npu_sim.plans.workspace import executor_workspace
 from npu_sim.show.layout import render
-from npu_sim.show.text import plan_view
+from npu_sim.show.plans import plan_view
 from tests.timelines.calls import CALLS
 
 VOCABULARY = {"grad": "1x4096x1024:bf16", "indices": "1x4096:int64", "num_weights": 151936}

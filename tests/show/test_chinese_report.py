@@ -11,8 +11,8 @@ from npu_sim.operators import plan
 from npu_sim.operators.timelines import timeline
 from npu_sim.show.curves import Axis, curve, curve_chart
 from npu_sim.show.html import DRAWING_SCRIPTS, TEXTS, asset, picture_texts, render
-from npu_sim.show.plans import plan_report
-from npu_sim.show.timelines import estimate_cell, evidence_of_estimates
+from npu_sim.show.plan_report import plan_report
+from npu_sim.show.times import estimate_cell, evidence_of_estimates
 
 CALL = {"dy": "64x8192:bf16", "gamma": "8192:bf16"}
 ENGLISH = re.compile(

@@ -13,7 +13,7 @@ from npu_sim.framework.execution import OrderMask
 from npu_sim.show.html import render
 from npu_sim.show.layout import Document, Picture, Section
 from npu_sim.show.pictures import order_strip, order_strip_data
-from npu_sim.show.plans import plan_report
+from npu_sim.show.plan_report import plan_report
 from npu_sim.show.studies import study_report
 from tests.timelines.calls import rms
 

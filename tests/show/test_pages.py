@@ -7,7 +7,7 @@ import pytest
 from npu_sim.show.curves import Axis, LimitLine, curve, curve_chart
 from npu_sim.show.html import render
 from npu_sim.show.layout import Table, table_report
-from npu_sim.show.plans import plan_report
+from npu_sim.show.plan_report import plan_report
 from tests.show.test_reports import planned
 
 CURVED_REPORT_BYTES = 1_500_000

@@ -13,7 +13,8 @@ from npu_sim.questions.explain import with_changes
 from npu_sim.show.html import block_html, render
 from npu_sim.show.layout import Table
 from npu_sim.show.pictures import MOST_BINS, order_strip, order_strip_data, order_strips
-from npu_sim.show.plans import plan_report, plan_sections, result_report, timeline_report
+from npu_sim.show.plan_report import plan_report, plan_sections, result_report
+from npu_sim.show.timeline_report import timeline_report
 from npu_sim.tools.profiles.view import time_bars
 from tests.cases import every
 from tests.timelines.calls import CALLS, rms

@@ -77,8 +77,12 @@ def plan_command(operator: str, arguments: Arguments, options: Options) -> None:
         print_json("plan", {"outcome": result.outcome, "plan": result.as_dict(), **shown_data})
     else:
         print_text(
-            show.text.plan_view(result),
-            *(["", show.text.workspace_tables(result.workspace)] if options.workspace else []),
+            show.plans.plan_view(result),
+            *(
+                ["", show.workspaces.workspace_tables(result.workspace)]
+                if options.workspace
+                else []
+            ),
         )
     exit_unless_runs(result)
 
@@ -131,7 +135,7 @@ def run_command(operator: str, arguments: Arguments, options: Options) -> None:
         }
         print_json("run", data)
     else:
-        print_text(show.text.result_view(result))
+        print_text(show.execution.result_view(result))
         if options.rows and variable_rows is not None:
             print_text(show.studies.rows_view(variable_rows))
     exit_unless_runs(result.plan)
@@ -356,12 +360,12 @@ def _write_report(options: Options, chosen: "cores.Profile", timed: Sequence[Any
         reproducing = reproducing_command(
             {("--product",): chosen.name, ("--release",): chosen.release}
         )
-    drawn = timed[: show.plans.MOST_DRAWN]
+    drawn = timed[: show.timeline_report.MOST_DRAWN]
     events = timelines.tracks.EVENTS_OF_A_PIPE // len(drawn)
     works = [operators.timelines.tracks(row.plan, row.profile, row.found, events) for row in drawn]
     write_report(
         options.report,
-        lambda: show.plans.timeline_report(
+        lambda: show.timeline_report.timeline_report(
             [(row.name, row.found) for row in timed], works, reproducing
         ),
     )

@@ -73,7 +73,7 @@ def demo_command(options: Options) -> None:
             grad=call["grad"],
         ),
         "",
-        show.text.plan_view(first.plan),
+        show.plans.plan_view(first.plan),
         "",
         show.layout.lines_table(_result_lines(check, warm.seconds, cold_seconds)),
         "",
@@ -163,7 +163,7 @@ def products_command(options: Options, products: ProductArgument = None) -> None
         )
         return
 
-    print_text(show.comparisons.products_view(profiles))
+    print_text(show.products.products_view(profiles))
 
 
 Name = Annotated[str, typer.Argument(help="Name in lower case, such as scale_rows.")]

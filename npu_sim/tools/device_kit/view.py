@@ -6,6 +6,7 @@ from rich.console import RenderableType
 
 from npu_sim.framework.describing import counted
 from npu_sim.language import Text, joined, say
+from npu_sim.show import document_of, view_of
 from npu_sim.show.layout import Document, Paragraph, Table, after_gap, filled, lines_table, stack
 from npu_sim.tools.device_kit.check import KitCheck
 from npu_sim.tools.device_kit.folder import Kit
@@ -15,6 +16,7 @@ MOST_FINDINGS = 20
 MIB = 1 << 20
 
 
+@view_of.register
 def kit_view(answer: Kit) -> RenderableType:
     """Return what was written, and what to do with it."""
     written = Text(
@@ -109,6 +111,7 @@ def findings_of(answer: KitCheck) -> list[tuple[str, str]]:
     ]
 
 
+@view_of.register
 def check_view(answer: KitCheck) -> RenderableType:
     """Return the verdicts as text, with what is not as planned."""
     found = findings_of(answer)
@@ -122,6 +125,7 @@ def check_view(answer: KitCheck) -> RenderableType:
     )
 
 
+@document_of.register
 def check_document(answer: KitCheck) -> Document:
     """Return the report: the verdicts, what is not as planned, and every call."""
     headings = ("call", "operator", "deterministic", "verdict", "cores", "time", "bound", "path")

@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from npu_sim.language import Text, calls_text, grouped, joined, say
+from npu_sim.show import document_of, view_of
 from npu_sim.show.layout import (
     Block,
     Column,
@@ -33,6 +34,7 @@ CALL_COLUMNS = (
 )
 
 
+@view_of.register
 def dump_view(reading: DumpReading) -> RenderableType:
     """Return a dump as a rich renderable: what it has, every call, what deserves a look."""
     other_folder = reading.against or ""
@@ -203,6 +205,7 @@ def _compared(reading: DumpReading) -> str:
     return Text(text, **counts)
 
 
+@document_of.register
 def dump_report(reading: DumpReading, command: str = "") -> Document:
     """Return the report of a dump; ``command`` is the command that reproduces it."""
     different = {(difference.place, difference.entry) for difference in reading.differences}

@@ -24,7 +24,7 @@ from npu_sim.questions.explain import NearestCall, nearby_plans, nearest_calls
 from npu_sim.show.html import block_html, render
 from npu_sim.show.layout import Document, Picture, Section, lines_table
 from npu_sim.show.pictures import memory_map, order_strip, order_strips
-from npu_sim.show.plans import plan_report, plan_sections
+from npu_sim.show.plan_report import plan_report, plan_sections
 from npu_sim.show.svg import BAR_HEIGHT, WIDTH, bar, caption, mark, picture
 from npu_sim.show.text import (
     command_line,
@@ -34,7 +34,7 @@ from npu_sim.show.text import (
     python_call,
     result_lines,
 )
-from npu_sim.show.timelines import timeline_lines
+from npu_sim.show.times import timeline_lines
 from npu_sim.status import AclnnError, NpuSimError, refusal_text
 from npu_sim.timelines.tracks import trace
 from npu_sim.tools.explorer.state import Call, State, axis_numbers, call_of

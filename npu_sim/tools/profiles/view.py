@@ -15,7 +15,8 @@ from rich.console import RenderableType
 
 from npu_sim.language import Text, percent_text, say, time_text
 from npu_sim.plans.model import Plan
-from npu_sim.show.comparisons import nearby_text
+from npu_sim.show import document_of, view_of
+from npu_sim.show.compare import nearby_text
 from npu_sim.show.layout import (
     Block,
     Column,
@@ -29,10 +30,10 @@ from npu_sim.show.layout import (
     lines_table,
     stack,
 )
-from npu_sim.show.plans import PERFETTO
 from npu_sim.show.svg import WIDTH, bar, caption, picture
 from npu_sim.show.text import Line, plan_command
-from npu_sim.show.timelines import (
+from npu_sim.show.timeline_report import PERFETTO
+from npu_sim.show.times import (
     assumption_lines,
     bound_cell,
     covered_time,
@@ -60,6 +61,7 @@ def headline(answer: MeasuredProfile) -> str:
     )
 
 
+@view_of.register
 def measured_profile_view(
     answer: MeasuredProfile, details: str = "all", pattern: str = ""
 ) -> RenderableType:
@@ -397,6 +399,7 @@ BAR = 16
 """Height of a bar in pixels."""
 
 
+@document_of.register
 def measured_report(answer: MeasuredProfile, command: str = "") -> Document:
     """Return the report of a profile; ``command`` is the command that reproduces it."""
     bars = [
@@ -509,6 +512,7 @@ def calibration_yaml(calibration: Calibration) -> str:
     return head + text
 
 
+@view_of.register
 def calibration_view(answer: CalibrationAnswer) -> RenderableType:
     """Return a calibration as a rich renderable."""
     calibration = answer.calibration
@@ -565,6 +569,7 @@ def _shapes(answer: CalibrationAnswer) -> Table:
     )
 
 
+@view_of.register
 def comparison_view(comparison: ProfileComparison) -> RenderableType:
     """Return a comparison as a rich renderable, one row a kernel."""
     title = say(

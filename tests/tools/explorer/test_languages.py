@@ -4,7 +4,7 @@ import pytest
 
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.language import using_language
-from npu_sim.show.plans import SECTIONS
+from npu_sim.show.plan_report import SECTIONS
 from npu_sim.tools.explorer.answers import plan_answer, work_answer
 from npu_sim.tools.explorer.state import STAGES, TEXTS, language_of, page_texts
 

@@ -1,0 +1,330 @@
+"""Products, comparisons of calls on them, and legal values, as text, report and picture."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rich.console import RenderableType
+
+from npu_sim.cores import Profile, default_release
+from npu_sim.language import Text, bytes_text, grouped, joined, say, translated, with_changed_fields
+from npu_sim.plans.model import Plan
+from npu_sim.questions.compare import OUTCOME, Compared, Comparison, Upgrade
+from npu_sim.questions.explain import NearbyPlan
+from npu_sim.show import document_of, view_of
+from npu_sim.show.layout import Cell, Column, Document, Table, after_gap, filled, lines_table, stack
+from npu_sim.show.text import Line, operator_title, overflow_text, socs_text, used_percent
+from npu_sim.show.times import estimate_note, estimate_text
+from npu_sim.status import AclnnError, NotModelledError
+
+SHOWN_NEARBY = 3
+COMPARED_COLUMNS = (
+    Column("product", key=True),
+    Column("SoC", key=True),
+    Column("release", key=True),
+    Column("outcome", plain=True),
+    Column("path", plain=True),
+    Column("cores"),
+    Column("buffer", plain=True),
+    Column("workspace"),
+    Column("order", plain=True),
+    Column("caveats"),
+)
+
+
+@view_of.register
+def comparison_view(comparison: Comparison) -> RenderableType:
+    """Return a comparison as a rich renderable."""
+    comparison = _with_merged_socs(comparison)
+    several = any(row.releases != (default_release(),) for row in comparison.rows)
+    columns = [column for column in COMPARED_COLUMNS if several or column.name != "release"]
+    cells = [
+        [cells.get(column.name, "") for column in columns] for cells in map(_cells, comparison.rows)
+    ]
+    tables = [
+        *(after_gap(lines_table(lines)) for lines in _facts(comparison).values()),
+        *(after_gap(lines_table(lines, indent=2), title) for title, lines in _upgrades(comparison)),
+    ]
+    changes = grouped((nearby_text(change), (change, names)) for change, names in comparison.nearby)
+    nearby = [
+        nearby_text(alike[0][0], [name for _, names in alike for name in names])
+        for alike in [*changes.values()][:SHOWN_NEARBY]
+    ]
+    return stack(
+        Table(columns, cells, styles=[_style(row) for row in comparison.rows]),
+        *(part for parts in tables for part in parts),
+        *(["", *nearby] if nearby else []),
+    )
+
+
+def _with_merged_socs(comparison: Comparison) -> Comparison:
+    """Return the comparison with one row for SoCs whose answers differ in the name alone."""
+    alike = grouped((_answer(row), row) for row in comparison.rows)
+    rows = (
+        replace(rows[0], socs=tuple(soc for row in rows for soc in row.socs))
+        for rows in alike.values()
+    )
+    return replace(comparison, rows=tuple(rows))
+
+
+def _answer(row: Compared) -> str:
+    """Return what a row answers, without the name of its SoC and the estimates at its clock."""
+    messages = [caveat.message for caveat in row.plan.caveats] if row.plan else []
+    answer = {**row.as_dict(), "socs": (), "estimates": (), "messages": messages}
+    return str(answer).replace(row.profile.soc, "")
+
+
+CAVEATS = "Caveats"
+
+
+def _facts(comparison: Comparison) -> dict[str, Sequence[Sequence[str]]]:
+    """Return the facts of text and report as labelled lines, by their titles."""
+    return {
+        "Estimates": estimate_lines(comparison),
+        "Overflows the Unified Buffer": _once(
+            (row, overflow_text(plan)) for row, plan in _planned(comparison) if plan.overflow
+        ),
+        "Refused": _once(
+            (row, row.refusal.message) for row in comparison.rows if row.refusal is not None
+        ),
+        CAVEATS: caveat_lines(comparison),
+        "Rules": source_lines(comparison),
+    }
+
+
+def _upgrades(comparison: Comparison) -> list[tuple[str, list[Line]]]:
+    """Return the changes of every upgrade as labelled lines, with its title."""
+    return [(_upgrade_title(upgrade), upgrade_lines(upgrade)) for upgrade in comparison.upgrades]
+
+
+def _style(row: Compared) -> str:
+    if row.plan is None:
+        return "dim"
+    return "red" if row.plan.overflow else ""
+
+
+@view_of.register
+def upgrade_view(upgrade: Upgrade) -> RenderableType:
+    """Return an upgrade from one release to another as a rich renderable."""
+    return stack(_upgrade_title(upgrade), lines_table(upgrade_lines(upgrade)))
+
+
+def _upgrade_title(upgrade: Upgrade) -> str:
+    return say(
+        "from {before} to {after} on {product} ({socs})", upgrade, socs=socs_text(upgrade.socs)
+    )
+
+
+def upgrade_lines(upgrade: Upgrade) -> list[Line]:
+    """Return the changes of an upgrade as labelled lines."""
+    lines: list[Line] = [
+        (change.fact, Text("{before} -> {after}", change), "") for change in upgrade.changes
+    ]
+    if any(change.fact == OUTCOME for change in upgrade.changes):
+        return lines
+    effect = "can differ" if upgrade.bits else "no bit of the result changes"
+    return [*lines, ("bits", effect, joined(upgrade.bits))]
+
+
+def estimate_lines(comparison: Comparison) -> list[Line]:
+    """Return the estimates as labelled lines, equal ones once.
+
+    Estimates use the clock of the first SoC of each row and the releases of that row.
+    """
+    products = grouped((row.profile.soc, row.profile.name) for row in comparison.rows)
+    where = grouped(
+        (
+            (
+                Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate)),
+                estimate_note(estimate),
+            ),
+            (_soc_name(row.profile, products[row.profile.soc]), release),
+        )
+        for row in comparison.rows
+        for kernel, estimate in row.estimates
+        for release in row.releases
+    )
+    return [
+        (
+            joined(f"{soc}, {', '.join(releases)}" for soc, releases in grouped(places).items()),
+            text,
+            note,
+        )
+        for (text, note), places in where.items()
+    ]
+
+
+def _soc_name(profile: Profile, products: Sequence[str]) -> str:
+    """Return the name of a SoC, with its product if several products have it."""
+    return f"{profile.name} {profile.soc}" if len(set(products)) > 1 else profile.soc
+
+
+def _cells(row: Compared) -> dict[str, str]:
+    where = {
+        "product": row.profile.name,
+        "SoC": socs_text(row.socs),
+        "release": ", ".join(row.releases),
+    }
+    if row.plan is None:
+        assert row.refusal is not None
+        return {**where, "outcome": translated(row.refusal.label)}
+    plan, memory = row.plan, row.largest_memory
+    buffer = ""
+    if memory is not None:
+        largest = max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
+        share = f"{memory.name} {used_percent(memory)} %"
+        buffer = Text("{share}, {name} {bytes}", largest, share=share) if largest else share
+    timed = [order.output for order in plan.order if not order.fixed]
+    order = say("timing: {timed}", timed=", ".join(timed)) if timed else "fixed"
+    return {
+        **where,
+        "outcome": plan.outcome,
+        "path": Text(
+            "{path}{key}",
+            plan,
+            key=say(", key {tiling_key}", plan) if plan.tiling_key is not None else "",
+        ),
+        "cores": say(
+            "{block_dim} of {cores_available}{idle}",
+            plan,
+            idle=say(", {idle_cores} idle", plan) if plan.idle_cores else "",
+        ),
+        "buffer": buffer,
+        "workspace": Text(
+            "{size}{value}",
+            size=bytes_text(plan.workspace.total_bytes),
+            value=" + unknown" if plan.workspace.unknown else "",
+        ),
+        "order": order,
+        "caveats": ", ".join(caveat.code for caveat in plan.caveats),
+    }
+
+
+def caveat_lines(comparison: Comparison) -> list[Line]:
+    """Return the sentence of every caveat once, with the products that have it."""
+    caveats = grouped(
+        (caveat.code, (row, caveat.message))
+        for row, plan in _planned(comparison)
+        for caveat in plan.caveats
+    )
+    return [(*line, code) for code, found in caveats.items() for line in _once(found)]
+
+
+def _once(found: Iterable[tuple[Compared, str]]) -> list[tuple[str, str]]:
+    """Return each sentence once, with its products.
+
+    Sentences that differ in the name of the SoC alone are one, with all SoCs of the product.
+    """
+    alike = grouped(
+        ((row.profile.name, text.replace(row.profile.soc, "")), (row, text)) for row, text in found
+    )
+    merged = grouped((_of_all_socs(same), product) for (product, _), same in alike.items())
+    return [(", ".join(products), text) for text, products in merged.items()]
+
+
+def _of_all_socs(same: Sequence[tuple[Compared, str]]) -> str:
+    """Return the first of sentences that differ in the SoC alone, with the SoCs of all of them."""
+    row, text = same[0]
+    socs = socs_text([soc for other, _ in same for soc in other.socs])
+    return with_changed_fields(
+        text, lambda field: type(field)(field.replace(row.profile.soc, socs))
+    )
+
+
+def source_lines(comparison: Comparison) -> list[Line]:
+    """Return where the rules of products come from, once per source."""
+    where = grouped((row.profile.product.rules_source, row.profile.name) for row in comparison.rows)
+    return [
+        (", ".join(dict.fromkeys(products)), source, "")
+        for source, products in where.items()
+        if source
+    ]
+
+
+def nearby_text(nearby: NearbyPlan, products: Sequence[str] = ()) -> str:
+    """Return a nearby plan as one sentence: ``col = 6080 selects split N on atlas_a2``."""
+    where = say(" on {products}", products=", ".join(products)) if products else ""
+    if nearby.refusal:
+        return say("{change} is refused{where} (now {before}): {refusal}", nearby, where=where)
+    return say("{change} selects {path}{where} (now {before})", nearby, where=where)
+
+
+@document_of.register
+def diff_report(comparison: Comparison, command: str = "") -> Document:
+    """Return the report of one call on several products and SoCs.
+
+    ``command`` is the command that reproduces it.
+    """
+    runs_on = dict.fromkeys(
+        row.profile.name for row, plan in _planned(comparison) if plan.overflow is None
+    )
+    sentence = say(
+        "{title}: the call runs on {where}",
+        title=operator_title(comparison.operator),
+        where=", ".join(runs_on) or "no product",
+    )
+    hints = dict.fromkeys(
+        (row.profile.name, row.refusal.hint)
+        for row in comparison.rows
+        if row.refusal is not None and row.refusal.hint
+    )
+    sections = filled(
+        ("Side by side", [_compared_table(comparison)]),
+        *(
+            (name, [lines_table(lines)])
+            for name, lines in _facts(comparison).items()
+            if name != CAVEATS  # their sentences have numbers that the JSON has not
+        ),
+        ("What would be right", [Table(("product", "what would be right"), tuple(hints))]),
+        ("Nearest changes of path", [_changes_table(comparison)]),
+        *((name, [lines_table(lines)]) for name, lines in _upgrades(comparison)),
+    )
+    return Document(sentence, sentence, sections, command, "good" if runs_on else "bad")
+
+
+def _planned(comparison: Comparison) -> list[tuple[Compared, Plan]]:
+    return [(row, row.plan) for row in comparison.rows if row.plan is not None]
+
+
+def _compared_table(comparison: Comparison) -> Table:
+    return Table(
+        (
+            *("product", "SoCs", "releases", "outcome", "path", "key", "cores", "idle"),
+            *("memory", "used bytes", "of", "workspace bytes", "order", "caveats"),
+        ),
+        [_compared_row(row.as_dict()) for row in comparison.rows],
+    )
+
+
+def _changes_table(comparison: Comparison) -> Table:
+    return Table(
+        ("argument", "now", "from", "takes the path", "decision", "on"),
+        tuple(
+            (
+                change.axis.name,
+                str(change.now),
+                str(change.value),
+                change.path or say("refused: {refusal}", change),
+                change.decision,
+                ", ".join(products),
+            )
+            for change, products in comparison.nearby
+        ),
+    )
+
+
+def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
+    head = (row["product"], ", ".join(row["socs"]), ", ".join(row["releases"]))
+    if row["outcome"] == AclnnError.outcome:
+        return (*head, say("refused {row}", row=row["error"]["status"]))
+    if row["outcome"] == NotModelledError.outcome:
+        return (*head, say(NotModelledError.label))
+    buffer = row["buffer"] or {"memory": "", "used_bytes": None, "capacity_bytes": None}
+    order = joined(
+        (Text("{output}: {how}", output=name, how=how) for name, how in row["order"].items()), ", "
+    )
+    unknown = joined(row["workspace_unknown"], ", ")
+    workspace: Cell = f"{row['workspace_bytes']} + {unknown}" if unknown else row["workspace_bytes"]
+    sizes = (buffer["memory"], buffer["used_bytes"], buffer["capacity_bytes"], workspace)
+    facts = (row[name] for name in ("outcome", "path", "tiling_key", "cores_used", "cores_idle"))
+    return (*head, *facts, *sizes, order, ", ".join(row["caveats"]))
