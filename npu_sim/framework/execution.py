@@ -50,7 +50,8 @@ class OrderMask(Printed):
     """Which parts of an output depend on the order of atomic additions.
 
     A part depends on it when two cores or more add to it, three times or more in all (two additions
-    to zero commute), or when two cores or more write it. All nan count as one value.
+    to zero commute), when two cores or more write it, or when a race can overwrite it. All nan
+    count as one value.
 
     Attributes
     ----------
@@ -58,13 +59,19 @@ class OrderMask(Printed):
         What one flag stands for: ``row``, ``column`` or ``element``.
     mask
         Boolean flags; computed when first read if that takes time.
+    race
+        Code of the plan's warning, where a race can overwrite these parts; else empty.
     """
 
     def __init__(
-        self, axis: Literal["row", "column", "element"], mask: np.ndarray | Callable[[], np.ndarray]
+        self,
+        axis: Literal["row", "column", "element"],
+        mask: np.ndarray | Callable[[], np.ndarray],
+        race: str = "",
     ) -> None:
         self.axis = axis
         self._mask = mask
+        self.race = race
 
     @cached_property
     def mask(self) -> np.ndarray:
@@ -78,7 +85,13 @@ class OrderMask(Printed):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counts as plain data."""
-        return {"axis": self.axis, "order_dependent": self.count, "of": int(self.mask.size)}
+        size = int(self.mask.size)
+        return {
+            "axis": self.axis,
+            "order_dependent": self.count,
+            "of": size,
+            "race": self.race or None,
+        }
 
 
 class Result(Printed):
@@ -383,6 +396,8 @@ class Run:
     masks: dict[str, Array | Callable[[], Array]] = field(default_factory=dict)
     """To fill in: which parts of an output depend on the order; outputs that are not named do
     not."""
+    races: dict[str, str] = field(default_factory=dict)
+    """To fill in: codes of the warnings on races, by the outputs whose masks state them."""
     caveats: tuple[Caveat, ...] = ()
     """To fill in: warnings that only the data could tell."""
 
@@ -601,6 +616,7 @@ def _order_masks(run: Run) -> dict[str, OrderMask]:
         masks[output.output] = OrderMask(
             output.parts,
             _no_part(run.outputs[output.output], output.parts) if found is None else found,
+            run.races.get(output.output, ""),
         )
     return masks
 

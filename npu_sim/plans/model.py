@@ -348,18 +348,31 @@ class OutputOrder(Frozen):
     output
         Name of the output.
     fixed
-        Whether its accumulation order is fixed, whatever the determinism switch says.
+        Whether its accumulation order is fixed, whatever the determinism switch says, and nothing
+        overwrites it.
     reason
         Why.
+    race
+        Code of the plan's warning on a race that can overwrite it; empty without one.
     """
 
     output: str
     fixed: bool
     reason: TextField
+    race: str = ""
+
+    @property
+    def state(self) -> Literal["fixed", "timing", "race"]:
+        """Whether it is fixed, depends on the timing of cores, or can be overwritten by a race."""
+        if self.race:
+            return "race"
+        return "fixed" if self.fixed else "timing"
 
     @property
     def in_words(self) -> str:
         """Output and order: ``grad_weight depends on timing``."""
+        if self.race:
+            return Text("{output} can be overwritten, see {race}", self)
         return Text("{output} {value}", self, value="fixed" if self.fixed else "depends on timing")
 
 

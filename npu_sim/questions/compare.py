@@ -222,7 +222,7 @@ class Compared:
             else None,
             "workspace_bytes": plan.workspace.total_bytes,
             "workspace_unknown": [part.name for part in plan.workspace.unknown],
-            "order": {order.output: "fixed" if order.fixed else "timing" for order in plan.order},
+            "order": {order.output: order.state for order in plan.order},
             "caveats": [caveat.code for caveat in plan.caveats],
             "rules_source": plan.rules_source,
             "estimates": [

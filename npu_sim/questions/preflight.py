@@ -189,11 +189,10 @@ class Policy:
             yield WORKSPACE, Text("{size}, more than {most}", size=size, most=most)
         if "caveat" in self.fail_on and facts.get("caveats"):
             yield "caveat", Text("caveats: {caveats}", caveats=", ".join(facts["caveats"]))
-        if "timing" in self.fail_on and facts.get("timing"):
-            yield (
-                "timing",
-                Text("can differ between runs: {outputs}", outputs=", ".join(facts["timing"])),
-            )
+        can_differ = [*facts.get("timing", ()), *facts.get("races", ())]
+        if "timing" in self.fail_on and can_differ:
+            outputs = ", ".join(can_differ)
+            yield "timing", Text("can differ between runs: {outputs}", outputs=outputs)
         if checked.outcome == UNKNOWN and checked.differences is None:
             yield UNKNOWN, checked.reason
         if "unknown" in self.fail_on and (

@@ -450,7 +450,7 @@ def _overflow(plan: Plan) -> dict[str, str]:
 
 def _facts(plan: Plan, case: Case) -> dict[str, Any]:
     """Return the facts of a plan that a result reports."""
-    timing = [order.output for order in plan.order if not order.fixed]
+    timing = [order.output for order in plan.order if order.state == "timing"]
     return {
         "path": plan.path,
         "block_dim": plan.block_dim,
@@ -459,6 +459,7 @@ def _facts(plan: Plan, case: Case) -> dict[str, Any]:
         "workspace_bytes": plan.workspace.total_bytes,
         "workspace_unknown": [part.name for part in plan.workspace.unknown],
         "timing": timing,
+        "races": [order.output for order in plan.order if order.race],
         "caveats": [caveat.code for caveat in plan.caveats],
         "caveat_messages": [caveat.message for caveat in plan.caveats],
         "evidence": plan.evidence.value,
@@ -485,7 +486,7 @@ def _switched(plan: Plan, case: Case) -> dict[str, Any]:
         "workspace_unknown": any(
             part.evidence is Evidence.UNKNOWN for part in other.workspace.parts
         ),
-        "timing": [order.output for order in other.order if not order.fixed],
+        "timing": [order.output for order in other.order if order.state == "timing"],
     }
 
 

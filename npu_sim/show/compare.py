@@ -174,8 +174,13 @@ def _cells(row: Compared) -> dict[str, str]:
         largest = max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
         share = f"{memory.name} {used_percent(memory)} %"
         buffer = Text("{share}, {name} {bytes}", largest, share=share) if largest else share
-    timed = [order.output for order in plan.order if not order.fixed]
-    order = say("timing: {timed}", timed=", ".join(timed)) if timed else "fixed"
+    timed = [order.output for order in plan.order if order.state == "timing"]
+    raced = [order.output for order in plan.order if order.race]
+    orders = (
+        say("timing: {timed}", timed=", ".join(timed)) if timed else "",
+        say("race: {raced}", raced=", ".join(raced)) if raced else "",
+    )
+    order = joined(filter(None, orders), "; ") or "fixed"
     return {
         **where,
         "outcome": plan.outcome,

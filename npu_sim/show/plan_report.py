@@ -223,7 +223,9 @@ def result_report(result: Result, command: str = "", rows: Sequence[VariableRows
     plan = result.plan
     lines = tuple(line for line in result_lines(result) if line[0] != "time")
     seconds = Table(("stage", "seconds"), tuple(result.seconds.items()), "wall time", folded=True)
-    legend = "Coloured parts depend on timing; the colour is stronger where more elements do."
+    legend = (
+        "Coloured parts can differ between runs; the colour is stronger where more elements can."
+    )
     strips = (Picture(order_strip(strip), legend) for strip in order_strips(result))
     headline = plan_headline(plan, "ran" if plan.overflow is None else "")
     sections = (

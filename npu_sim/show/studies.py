@@ -78,6 +78,8 @@ def _output_lines(output: OutputStudy) -> Iterator[Line]:
     yield ("", differing, say("{order_dependent} can, by plan and indices", output))
     yield ("", say("spread up to {max_spread:.3g}", output), spread)
     yield ("", different, "between the sequential and the deterministic result")
+    if output.race:
+        yield ("race", output.race, "two runs can differ, with deterministic computation too")
     worst = output.worst
     if worst is None:
         return

@@ -238,12 +238,10 @@ def values_text(decision: Decision) -> str:
 
 def order_mask_text(mask: OrderMask) -> str:
     """Return how much of an output depends on the order."""
-    return say(
-        "{count} of {size} {parts} depend on timing",
-        mask,
-        size=mask.mask.size,
-        parts=PLURALS[mask.axis],
-    )
+    template = "{count} of {size} {parts} depend on timing"
+    if mask.race:
+        template = "{count} of {size} {parts} can be overwritten, see {race}"
+    return say(template, mask, size=mask.mask.size, parts=PLURALS[mask.axis])
 
 
 def result_lines(result: Result) -> list[Line]:

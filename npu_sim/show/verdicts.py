@@ -109,7 +109,8 @@ def verdict_lines(verdict: OutputVerdict) -> list[tuple[str, str]]:
         explanations.append(Text("none of the alternatives that were simulated"))
     return [
         *([("one legal order", in_order)] if fixed.any() or not verdict.elements.size else []),
-        *([("depends on timing", in_time)] if timing.any() else []),
+        *([("race" if verdict.race else "depends on timing", in_time)] if timing.any() else []),
+        *([("overwritten", _overwritten(verdict))] if verdict.overwritten.any() else []),
         *([("open rule", by_rule)] if ruled.any() else []),
         *(("rule", rule.reason) for rule in verdict.rules if ruled.any()),
         *_reachable_sets(verdict),
@@ -119,6 +120,14 @@ def verdict_lines(verdict: OutputVerdict) -> list[tuple[str, str]]:
         *(("explained by", explanation) for explanation in explanations),
         *(("next", step) for step in verdict.next_steps),
     ]
+
+
+def _overwritten(verdict: OutputVerdict) -> str:
+    return Text(
+        "{count} elements have the bits that the race {race} leaves, not the computed ones",
+        count=int(np.count_nonzero(verdict.overwritten)),
+        race=verdict.race,
+    )
 
 
 def _counted(text: str, codes: np.ndarray) -> str:

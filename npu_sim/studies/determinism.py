@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.framework.execution import OrderMask, Result
-from npu_sim.framework.operator import PARTS, TERMS
+from npu_sim.framework.operator import PARTS, TERMS, WRITES
 from npu_sim.kernels import arrival_orders
 from npu_sim.kernels.arrival_orders import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, seed_words
 from npu_sim.kernels.elementwise import ulp_distance
@@ -21,7 +21,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators import run
 from npu_sim.operators.shared.study import StudyCall, study_call
-from npu_sim.orders.claims import Parts, Step
+from npu_sim.orders.claims import LastWrites, Parts, Step
 from npu_sim.plans.answers import Columns, Printed, Tabular
 from npu_sim.status import UsageError, without_internal_frames
 
@@ -200,6 +200,8 @@ NO_ROWS: NDArray[Any] = np.empty(0, FIELDS)
 """Records of an output whose order is fixed."""
 
 
+WRITE_ORDERS = (Text("every first write remains"), Text("every last write remains"))
+"""What is compared where a part of an output holds one of several writes."""
 ORDERS_TOGETHER = 16
 """Number of orders between two progress reports."""
 FIXED_ORDERS = {"sequential": SEQUENTIAL, "reverse": REVERSE, "round robin": ROUND_ROBIN}
@@ -238,6 +240,8 @@ class OutputStudy:
     """Element with the largest spread in ulp; None when none moved."""
     rows: VariableRows
     """Every row, column or element that can differ."""
+    race: str = ""
+    """Code of the plan's warning on a race that can overwrite the output; else empty."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the output as plain data, with the worst rows."""
@@ -306,7 +310,9 @@ def study_determinism(
     fixed = run(operator, deterministic=True, **call)
     described, orders = study_call(operator, call), _orders(random_orders, seed, adversarial)
     outputs = tuple(
-        _study_output(name, first, fixed, orders, _parts(described, first, name), progress)
+        _study_writes(name, first, fixed, _written(described, first, name))
+        if _has_writes(described, first, name)
+        else _study_output(name, first, fixed, orders, _parts(described, first, name), progress)
         for name in first.outputs
     )
     plan = first.plan
@@ -327,8 +333,11 @@ def rows_that_can_differ(
     answers = []
     for name, output in result.outputs.items():
         mask = result.order_dependent[name]
-        batches = _studied(_parts(described, result, name), orders, output)
-        tables = [NO_ROWS, *(_rows_of(batch, mask, output) for batch in batches)]
+        if _has_writes(described, result, name):
+            tables = [_rows_of_writes(_written(described, result, name), mask, output)]
+        else:
+            batches = _studied(_parts(described, result, name), orders, output)
+            tables = [NO_ROWS, *(_rows_of(batch, mask, output) for batch in batches)]
         answers.append(
             VariableRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables))
         )
@@ -348,6 +357,64 @@ def _parts(call: StudyCall, result: Result, output: str) -> Iterator[Parts]:
     """Return the contributions of an output's order-dependent parts, if it has some."""
     dependent = result.order_dependent[output].count
     return call.operator.hook(PARTS)(call, result, output) if dependent else iter(())
+
+
+def _has_writes(call: StudyCall, result: Result, output: str) -> bool:
+    """Return whether parts of an output hold one of several writes, and not a sum."""
+    return result.order_dependent[output].count > 0 and call.operator.has_hook(WRITES)
+
+
+def _written(call: StudyCall, result: Result, output: str) -> Iterator[LastWrites]:
+    """Return the writes of which one remains."""
+    return call.operator.hook(WRITES)(call, result, output)
+
+
+def _rows_of_writes(
+    written: Iterator[LastWrites], mask: OrderMask, output: np.ndarray
+) -> NDArray[Any]:
+    """Return the records of the parts of an output that hold one of several writes."""
+    dtype, columns, records = canonical_dtype(output.dtype), output.size // mask.mask.size, []
+    for place, writes, cores, _ in written:
+        values = writes.reshape(len(writes), -1)
+        lowest, highest = values.min(axis=0), values.max(axis=0)
+        ulps = ulp_distance(lowest, highest, dtype)
+        column = int(ulps.argmax())
+        low, high = float(lowest[column]), float(highest[column])
+        magnitude = max(abs(low), abs(high))
+        part = int(np.ravel_multi_index(place, output.shape[: len(place)]))
+        records.append(
+            (
+                *(part, part * columns + column, 1, len(writes), len(set(cores)), low, high),
+                *(high - low, int(ulps[column]), (high - low) / magnitude if magnitude else 0.0),
+            )
+        )
+    return np.array(records, FIELDS)
+
+
+def _study_writes(
+    name: str, result: Result, fixed: Result, written: Iterator[LastWrites]
+) -> OutputStudy:
+    """Return what an output can hold whose parts are one of several writes."""
+    output, mask = result.outputs[name], result.order_dependent[name]
+    writes, moved = list(written), 0
+    for one in writes:
+        values = one.values.reshape(len(one.values), -1)
+        moved += int(np.count_nonzero((values != values[0]).any(axis=0)))
+    table = _rows_of_writes(iter(writes), mask, output)
+    return OutputStudy(
+        output=name,
+        orders=WRITE_ORDERS,
+        distinct_results=2 if moved else 1,
+        elements=output.size,
+        order_dependent=mask.count * (output.size // mask.mask.size),
+        moved=moved,
+        max_spread=float(table["spread"].max(initial=0.0)),
+        max_spread_ulp=int(table["spread_ulp"].max(initial=0)),
+        differs_from_deterministic=_different(output, fixed.outputs[name]),
+        worst=None,
+        rows=VariableRows(name, mask.axis, output.shape, mask.mask.size, table),
+        race=mask.race,
+    )
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,9 @@ class OutputVerdict(Printed):
     rounded_from
         dtype of the output when it is given in a narrower one, to which computed values are
         rounded; else empty.
+    race
+        Code of the plan's warning on a race that can overwrite the order-dependent elements; else
+        empty.
     """
 
     output: str
@@ -137,6 +140,7 @@ class OutputVerdict(Printed):
     explanations: tuple[Explanation, ...] = ()
     patterns: tuple[str, ...] = ()
     rounded_from: str = ""
+    race: str = ""
 
     @property
     def status(self) -> str:
@@ -160,6 +164,13 @@ class OutputVerdict(Printed):
         for rule in self.rules:
             allowed |= allows(rule, self.given)
         return allowed
+
+    @cached_property
+    def overwritten(self) -> NDArray[np.bool_]:
+        """Which elements have other bits than computed, and those that a race can leave."""
+        found = self.order_dependent & (self.elements == REACHABLE) & bool(self.race)
+        differing: NDArray[np.bool_] = found & ~equal_bits(self.given, self.expected)
+        return differing
 
     @property
     def possible(self) -> bool:
@@ -212,7 +223,8 @@ class OutputVerdict(Printed):
     @cached_property
     def measured_sets(self) -> tuple[Examined, ...]:
         """Some order-dependent elements that do not have the bits of the whole output's order."""
-        places = np.argwhere(self.order_dependent & (self.elements > EQUAL))
+        differs = self.order_dependent & (self.elements > EQUAL) & (not self.race)
+        places = np.argwhere(differs)
         steps = np.linspace(0, max(0, len(places) - 1), min(MEASURED_SETS, len(places)))
         indices = [tuple(map(int, places[int(step)])) for step in steps]
         return tuple(filter(None, map(self._examined, indices)))
@@ -251,6 +263,8 @@ class OutputVerdict(Printed):
                 given=given,
                 ulp=self.distance(position, self.expected[position]),
             )
+        if code == EQUAL and self.race:
+            return Text("equal bits: the race {race} overwrote nothing", race=self.race)
         if code == EQUAL:
             return Text("the whole output has the bits of the order {order}", order=self.order)
         if self.cut_short[position]:
@@ -280,6 +294,20 @@ class OutputVerdict(Printed):
         )
 
     def _examined_reason(self, position: tuple[int, ...], examined: Examined, given: str) -> str:
+        if self.race and examined.steps:
+            return Text(
+                "{given} is {contribution}, see {race}",
+                given=given,
+                contribution=examined.steps[-1].contribution,
+                race=self.race,
+            )
+        if self.race:
+            return Text(
+                "{given} is neither {expected}, the computed value, nor what {race} can leave",
+                given=given,
+                expected=str(self.expected[position]),
+                race=self.race,
+            )
         if self.elements[position] == REACHABLE:
             return Text(
                 "an order of its {count} contributions from {cores} cores gives {given}; "
@@ -363,6 +391,8 @@ class OutputVerdict(Printed):
             "elements": dict(self.counts),
             "order_dependent": int(np.count_nonzero(self.order_dependent)),
             "order": self.order or None,
+            "race": self.race or None,
+            "overwritten": int(np.count_nonzero(self.overwritten)),
             "rounded_from": self.rounded_from or None,
             "open_rules": [rule.reason for rule in self.rules],
             "reachable_sets": [

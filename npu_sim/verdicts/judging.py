@@ -358,11 +358,12 @@ def judge(
         codes = np.zeros(expected.shape, np.uint8)
         cut_short = np.zeros(expected.shape, np.bool_)
         order, rules = "", tuple[OpenRule, ...]()
+        race = result.order_dependent[name].race if timing.any() else ""
         if array.dtype == expected.dtype and np.array_equal(bits_of(array), bits_of(expected)):
-            order = "sequential" if result.order_dependent[name].count else ""
+            order = "sequential" if timing.any() and not race else ""
         else:
             same = equal_bits(given, expected) & ~misfits
-            if timing.any() and (same | timing).all() and not misfits.any():
+            if timing.any() and not race and (same | timing).all() and not misfits.any():
                 order = "sequential" if same.all() else _named_order(output, named)
             if not order:
                 unsettled = _settle(same, timing, misfits, codes)
@@ -382,6 +383,7 @@ def judge(
             rules=rules,
             cut_short=cut_short,
             examine=output.examine,
+            race=race,
             rounded_from="" if given.dtype == computed.dtype else canonical_dtype(computed.dtype),
         )
     return verdicts

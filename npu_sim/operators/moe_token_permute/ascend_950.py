@@ -26,6 +26,7 @@ from npu_sim.framework.vocabulary import (
     Inspection,
     Launch,
     Plan,
+    Result,
     Run,
     TensorSpec,
     Text,
@@ -43,8 +44,9 @@ from npu_sim.framework.vocabulary import (
 )
 from npu_sim.operators.moe_token_permute import compute as common
 from npu_sim.operators.moe_token_permute import declaration
-from npu_sim.operators.moe_token_permute.plan import KEPT, fixed_order
+from npu_sim.operators.moe_token_permute.plan import KEPT, orders_of
 from npu_sim.operators.shared.launches import Executor
+from npu_sim.operators.shared.study import LastWrites, StudyCall
 from npu_sim.operators.shared.token_sums import check_padding
 from npu_sim.tiling.ascend_950 import moe_token_permute as tiler
 from npu_sim.tiling.moe_token_permute import MOST_TOPK
@@ -105,7 +107,7 @@ def describe(case: Case) -> Description:
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=parts,
         launches=_int8_launches(case, parts) if is_int8 else None,
-        order=fixed_order(),
+        order=orders_of(ROW_OVERWRITTEN if _reuses_buffer(case) else ""),
         caveats=_caveats(case),
         evidence=Evidence.MODEL if is_int8 else None,
     )
@@ -190,15 +192,71 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             not_modelled="*",
             since="9.1",
         )
-    if moves.scatters:
+    if _reuses_buffer(case):
         yield caveat(
             "scatter_reuses_row_buffer",
             "permuted_tokens",
-            "no wait is visible between the copy out of a row buffer and the next fetch "
-            "into it: a possible race; the simulator computes as if there were one. Read in the "
-            "public sources; not run on a device",
+            "a race: no wait is visible between the copy out of a row buffer and the next fetch "
+            "into it, so a row can hold, in part, the row that its core fetches two rounds later; "
+            "the simulator computes as if there were a wait. Read in the public sources; not run "
+            "on a device",
             since="9.1",
+            until="release 9.2",
         )
+
+
+ROW_OVERWRITTEN = "scatter_reuses_row_buffer"
+
+
+def _rounds(case: Case) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+    """Yield every core that scatters, with the rows of each of its rounds of fetches."""
+    moves = case.tiling.moves
+    for core in range(moves.cores):
+        first, count = core * moves.core_rows, moves.core_rows
+        count = moves.last_rows if core == moves.cores - 1 else count
+        starts = (
+            (start, min(start + moves.core_at_once, count))
+            for start in range(0, count, moves.core_at_once)
+        )
+        yield (
+            core,
+            [
+                (first + start, first + min(start + moves.piece, stop))
+                for begin, stop in starts
+                for start in range(begin, stop, moves.piece)
+            ],
+        )
+
+
+def _reuses_buffer(case: Case) -> bool:
+    """Return whether a row buffer is fetched into again while its copy out may not be done."""
+    row, moves = case.row, case.tiling.moves
+    return bool(
+        case.rules.reuses_row_buffer
+        and row.dtype != tiler.INT8
+        and moves.scatters
+        and moves.cores
+        and moves.core_rows > 2 * min(moves.piece, moves.core_at_once)
+    )
+
+
+def _overwriting_rows(case: Case) -> np.ndarray:
+    """Return, for every row of permuted_tokens, the row that can overwrite it; -1 for none."""
+    overwriting = np.full(case.row.kept_rows, -1, np.int64)
+    for _, rounds in _rounds(case) if _reuses_buffer(case) else ():
+        for (start, stop), (later, end) in zip(rounds, rounds[2:], strict=False):
+            count = min(stop - start, end - later)
+            overwriting[start : start + count] = np.arange(later, later + count)
+    return overwriting
+
+
+def writes(call: StudyCall, result: Result, output: str) -> Iterator[LastWrites]:
+    """Yield the rows that a race can overwrite, with what they can hold."""
+    rows, overwriting = result.outputs[output], _overwriting_rows(call.case)
+    names = Text("its own row"), Text("the row that its core fetches two rounds later")
+    for row in np.flatnonzero(result.order_dependent[output].mask).tolist():
+        core = row // call.case.tiling.moves.core_rows
+        yield LastWrites((row,), rows[[row, overwriting[row]]], (core, core), names)
 
 
 def compute(run: Run) -> None:
@@ -207,6 +265,9 @@ def compute(run: Run) -> None:
         _compute_int8(run)
     else:
         common.compute(run)
+    if _reuses_buffer(run.case):
+        run.masks["permuted_tokens"] = lambda: _overwriting_rows(run.case) >= 0
+        run.races["permuted_tokens"] = ROW_OVERWRITTEN
 
 
 def _compute_int8(run: Run) -> None:

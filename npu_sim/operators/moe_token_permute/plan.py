@@ -113,7 +113,7 @@ def describe(case: Case) -> Description:
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=_workspace(case),
         conditions=lambda: _decisions(case, whole),
-        order=fixed_order(),
+        order=orders_of(),
         caveats=_caveats(case, whole),
     )
 
@@ -131,14 +131,19 @@ def _decisions(case: Case, whole: bool) -> Iterator[Decision]:
     yield decision(case, KEPT, **{"rows of permuted_tokens": copies.kept_rows, "ids": ids})
 
 
-def fixed_order() -> tuple[OutputOrder, ...]:
-    """Return the orders of the outputs: rows are copies, and the sort is stable."""
+def orders_of(race: str = "") -> tuple[OutputOrder, ...]:
+    """Return the orders of the outputs: rows are copies, and the sort is stable.
+
+    ``race`` is the code of the warning on a race that can overwrite rows.
+    """
     reasons = {
         "permuted_tokens": "every row is a copy, written once",
         "sorted_indices": "the sort is stable, however it is split over cores",
     }
+    codes = {"permuted_tokens": race, "sorted_indices": ""}
     return tuple(
-        OutputOrder(output=name, fixed=True, reason=reason) for name, reason in reasons.items()
+        OutputOrder(output=name, fixed=not codes[name], reason=reason, race=codes[name])
+        for name, reason in reasons.items()
     )
 
 

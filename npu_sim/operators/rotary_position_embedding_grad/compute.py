@@ -4,6 +4,7 @@ Source: specification page ``rotary_position_embedding_grad``.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,13 @@ import numpy as np
 from npu_sim.framework.vocabulary import Case, Run
 from npu_sim.numbers.values import normal
 from npu_sim.operators.rotary_position_embedding.compute import angles, four_axes, rotated
-from npu_sim.operators.rotary_position_embedding_grad.plan import INTERLEAVED, is_large
+from npu_sim.operators.rotary_position_embedding_grad.plan import (
+    INTERLEAVED,
+    OVERWRITTEN,
+    can_be_overwritten,
+    is_large,
+    reuses_buffer,
+)
 from npu_sim.tiling.rotary_position_embedding import INTERLEAVE
 
 
@@ -27,6 +34,10 @@ def compute(run: Run) -> None:
             dcos, dsin = (four_axes(run.written(name)) for name in ("dcos", "dsin"))
             sums = Sums(dy, four_axes(run.stored("x")), dcos, dsin)
             sum_products(sums, interleaves, order_of(run.case))
+    if reuses_buffer(run.case):
+        for name in ("dcos", "dsin"):
+            run.masks[name] = partial(can_be_overwritten, run.case)
+            run.races[name] = OVERWRITTEN
 
 
 def order_of(case: Case) -> int:

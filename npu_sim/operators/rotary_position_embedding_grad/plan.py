@@ -5,6 +5,8 @@ Source: specification page ``rotary_position_embedding_grad``.
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from npu_sim.framework.vocabulary import (
     VECTOR_LANES,
     Case,
@@ -21,7 +23,7 @@ from npu_sim.operators.rotary_position_embedding.plan import ALIGNED
 from npu_sim.operators.rotary_position_embedding_grad.declaration import exceeds_documents
 from npu_sim.operators.shared.normalised_rows import SYSTEM
 from npu_sim.tiling import rotary_position_embedding_grad as tiler
-from npu_sim.tiling.common import even_range
+from npu_sim.tiling.common import FP32, even_range
 from npu_sim.tiling.rotary_position_embedding import INTERLEAVE
 
 LAYOUTS = {tiler.BSND: "BSND", tiler.BNSD: "BNSD", tiler.SBND: "SBND"}
@@ -67,11 +69,37 @@ def sum_order(case: Case) -> str:
     return "one core adds all rows of dy that share a row of cos, the first axis slowest"
 
 
+OVERWRITTEN = "dcos_dsin_overwritten"
+
+
+def reuses_buffer(case: Case) -> bool:
+    """Return whether the next position's sums can overwrite those on their way out (page)."""
+    return bool(
+        case.rules.reuses_sum_buffer
+        and case.row.has_x
+        and case.row.dtype != FP32
+        and case.row.mode == INTERLEAVE
+        and is_large(case.tiling)
+        and any(stop - start > 1 for start, stop in ranges_of(case.tiling))
+    )
+
+
+def can_be_overwritten(case: Case) -> np.ndarray:
+    """Return which rows of dcos and dsin the next position of the same core can overwrite."""
+    overwritten = np.zeros(case.tiling.interleaved.positions, np.bool_)
+    for start, stop in ranges_of(case.tiling) if reuses_buffer(case) else ():
+        overwritten[start : stop - 1] = True
+    return overwritten
+
+
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     tiling, row = case.tiling, case.row
     sums = [output.output for output in case.outputs if output.output != "dx"]
-    order = [OutputOrder(output=name, fixed=True, reason=sum_order(case)) for name in sums]
+    race = OVERWRITTEN if reuses_buffer(case) else ""
+    order = [
+        OutputOrder(output=name, fixed=not race, reason=sum_order(case), race=race) for name in sums
+    ]
     dx_order = OutputOrder(output="dx", fixed=True, reason="every row belongs to one core")
     return vector_plan(
         case,
@@ -144,7 +172,18 @@ def of_sums(case: Case) -> Iterator[Caveat]:
             "x",
             "without x the product leaves dcos and dsin unwritten: they hold whatever was there",
         )
-    elif (
+    if reuses_buffer(case):
+        yield caveat(
+            "dcos_dsin_overwritten",
+            "x",
+            "a race, with deterministic computation too: a row of dcos or dsin can hold, from some "
+            "element on, the values of the next position of its core, whose narrowing does not "
+            "wait for the copy out; the simulator computes the sums. Without: fp32, or fewer heads "
+            "and batches a call",
+            since="8.5",
+            until="release 9.2",
+        )
+    if case.row.has_x and (
         interleaved.positions
         and interleaved.layout == 0
         and interleaved.batches > 1

@@ -3,11 +3,22 @@
 Every order is fixed; dx has no sums of more than two terms.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from npu_sim.framework.vocabulary import Result, Text
 from npu_sim.operators.rotary_position_embedding.compute import four_axes, rotated
 from npu_sim.operators.rotary_position_embedding.study import FP64, FUNCTION, attributes_of
-from npu_sim.operators.shared.study import InDumps, StudyCall, Values, WrappedCall, no_claims
+from npu_sim.operators.rotary_position_embedding_grad.plan import ranges_of
+from npu_sim.operators.shared.study import (
+    InDumps,
+    LastWrites,
+    StudyCall,
+    Values,
+    WrappedCall,
+    no_claims,
+)
 
 claims = no_claims
 """The trees of dcos and dsin are not declared for probes."""
@@ -32,6 +43,24 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
     )
     values = product[chosen].reshape(-1)
     return [(f"row {number}", float(value)) for number, value in enumerate(values)]
+
+
+def writes(call: StudyCall, result: Result, output: str) -> Iterator[LastWrites]:
+    """Yield the rows of dcos and dsin that a race can overwrite: their sums, or the next row."""
+    rows = result.outputs[output].reshape(-1, result.outputs[output].shape[-1])
+    shape = result.outputs[output].shape[:-1]
+    cores = {
+        position: core
+        for core, (start, stop) in enumerate(ranges_of(call.case.tiling))
+        for position in range(start, stop)
+    }
+    for position in np.flatnonzero(result.order_dependent[output].mask).tolist():
+        place = tuple(int(at) for at in np.unravel_index(position, shape))
+        names = (
+            Text("its own sum"),
+            Text("the sum of the next position of core {core}", core=cores[position]),
+        )
+        yield LastWrites(place, rows[position : position + 2], (cores[position],) * 2, names)
 
 
 def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:

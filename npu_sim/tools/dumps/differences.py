@@ -347,6 +347,8 @@ class CallInDump(Frozen):
         Path that the product takes.
     timing
         Results that depend on the timing of cores, with the reason.
+    races
+        Results that a race can overwrite, with the code of the plan's warning.
     contradictions
         Statistics that the product cannot have written.
     remarks
@@ -371,6 +373,7 @@ class CallInDump(Frozen):
     message: TextField = ""
     path: TextField = ""
     timing: FrozenDict[TextField] = Field(default_factory=ReadOnlyDict)
+    races: FrozenDict[str] = Field(default_factory=ReadOnlyDict)
     contradictions: tuple[TextField, ...] = ()
     remarks: tuple[TextField, ...] = ()
     verdicts: FrozenDict[str] = Field(default_factory=ReadOnlyDict)
@@ -493,7 +496,7 @@ def _cause(
         )
     if devices := _devices(calls):
         return False, devices
-    timing = calls[0].answer.timing
+    timing = {**calls[0].answer.timing, **calls[0].answer.races}
     if all(name in timing for name in names.values()):
         return _timing_cause(difference, names, calls, comparison)
     if difference.comparison is not Comparison.EQUAL:
@@ -583,6 +586,14 @@ def _timing_cause(
             return False, Text(
                 "timing does not explain it: {parts}", parts=joined(filter(None, texts), "; ")
             )
+    races = {call.answer.races[name] for call in calls for name in call.answer.races}
+    if races:
+        return True, Text(
+            "two runs of this call can differ on this product: a race can overwrite {outputs} "
+            "({races}), also with deterministic computation",
+            outputs=outputs,
+            races=", ".join(sorted(races)),
+        )
     return True, Text(
         "two runs of this call can differ on this product: {outputs}; "
         "torch.use_deterministic_algorithms(True) makes it deterministic",

@@ -412,8 +412,14 @@ def _described(call: DumpedCall, dump: Dump, target: _Target, verified: bool) ->
     except (NpuSimError, ValueError, TypeError, OverflowError) as error:
         found = {"outcome": UNREADABLE, "message": getattr(error, "message", str(error))}
         return DescribedCall(call, answer.model_copy(update=found), None)
-    timing = {order.output: order.reason for order in planned.order if not order.fixed}
-    found = {"path": planned.path, "timing": ReadOnlyDict(timing), **_statistics(call)}
+    timing = {order.output: order.reason for order in planned.order if order.state == "timing"}
+    races = {order.output: order.race for order in planned.order if order.race}
+    found = {
+        "path": planned.path,
+        "timing": ReadOnlyDict(timing),
+        "races": ReadOnlyDict(races),
+        **_statistics(call),
+    }
     on_target = {"product": target.profile, "deterministic": target.deterministic}
     verification = _verification(call, on_target, explain=True) if verified else ""
     if not isinstance(verification, Verification):

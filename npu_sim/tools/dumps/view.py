@@ -128,6 +128,8 @@ def _outcome(call: CallInDump) -> str:
         return Text("{outcome}: {message}", call)
     if call.timing:
         return Text("runs; {outputs} depends on timing", outputs=joined(call.timing, ", "))
+    if call.races:
+        return Text("runs; a race can overwrite {outputs}", outputs=joined(call.races, ", "))
     return "runs; fixed order"
 
 
