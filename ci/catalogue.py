@@ -114,10 +114,10 @@ def known() -> Catalog:
 
 def helps() -> Iterator[str]:
     """Yield the help of every option that commands take from a docstring."""
-    from npu_sim.cli.app import HEADING, command_module
+    from npu_sim.cli.app import command_module, command_names
     from npu_sim.cli.options import COMMANDS, option_help
 
-    for name in HEADING:
+    for name in command_names():
         command_module(name)
     for command in COMMANDS.values():
         texts = (option_help(command, name) for name in command.options)

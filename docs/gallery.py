@@ -23,7 +23,7 @@ from npu_sim.show.sweeps import cut_figures, sweep_curves
 from npu_sim.show.timeline_report import time_section
 from npu_sim.sweeps.maps import sweep_map
 from npu_sim.sweeps.space import make_space
-from npu_sim.tools.explorer import Explorer, serving
+from npu_sim.tools.explorer.application import Explorer, serving
 
 ROOT = Path(__file__).parents[1]
 GALLERY = ROOT / "docs/gallery"

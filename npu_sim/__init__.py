@@ -33,19 +33,13 @@ _NAMES = {
     "npu_sim.questions.compare": ("diff",),
     "npu_sim.questions.explain": ("explain",),
     "npu_sim.questions.limits": ("limits",),
-    "npu_sim.tools.profiles.measured_profile": ("compare_profiles", "read_profile"),
-    "npu_sim.tools.failures.diagnosis": ("diagnose",),
-    "npu_sim.tools.dumps.reading": ("read_dump",),
-    "npu_sim.tools.device_kit.check": ("check_kit",),
-    "npu_sim.tools.device_kit.folder": ("kit",),
     "npu_sim.sweeps.runner": ("sweep", "sweep_to"),
     "npu_sim.tiling": ("decode_tiling",),
     "npu_sim.verdicts.verify": ("verify",),
-    "npu_sim.functions": ("model", "preflight", "profile", "timeline", "workspace"),
+    "npu_sim.functions": ("model", "preflight", "timeline", "workspace"),
 }
-MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
-"""Public names, and the modules that they are loaded from at their first use."""
-__all__ = sorted(MODULE_OF)
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+"""Public names of the core, and the modules that they are loaded from at their first use."""
 
 _MODULES = {
     "aclnn": "npu_sim.aclnn",
@@ -55,13 +49,27 @@ _MODULES = {
 """Modules under their public names; `torch` needs PyTorch."""
 
 
+def module_of(name: str) -> str | None:
+    """Return the module that a public name is loaded from; None for operators and other names."""
+    if name in _MODULE_OF:
+        return _MODULE_OF[name]
+    from npu_sim.registry import OPERATOR_NAMES
+    from npu_sim.tool_packages import public_names
+
+    return None if name.startswith("_") or name in OPERATOR_NAMES else public_names().get(name)
+
+
 def __getattr__(name: str) -> "Any":
     """Load a public name from its module."""
+    if name == "__all__":
+        from npu_sim.tool_packages import public_names
+
+        return sorted({*_MODULE_OF, *public_names()})
     if name in _MODULES:
         return import_module(_MODULES[name])
-    if name in MODULE_OF:
+    if module := module_of(name):
         # Stored, so that Python does not call this function for the name again.
-        globals()[name] = getattr(import_module(MODULE_OF[name]), name)
+        globals()[name] = getattr(import_module(module), name)
         return globals()[name]
     if not name.startswith("_"):
         from npu_sim.registry import OPERATOR_NAMES, all_operators
@@ -84,4 +92,5 @@ def __dir__() -> list[str]:
     from npu_sim.registry import all_operators
 
     special = (name for name in globals() if name.startswith("__"))
-    return sorted({*special, *__all__, *_MODULES, *(entry.name for entry in all_operators())})
+    operators = (entry.name for entry in all_operators())
+    return sorted({*special, "__all__", *__getattr__("__all__"), *_MODULES, *operators})

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from npu_sim.plans.model import Workspace
     from npu_sim.questions.preflight import Matrix
     from npu_sim.timelines.model import Timeline
-    from npu_sim.tools.profiles.measured_profile import MeasuredProfile
 
 Names = str | Sequence[str] | None
 """Names, also as one text separated by commas."""
@@ -181,14 +180,6 @@ def _reported(file: IO[bytes], progress: Callable[[str, float], None]) -> Iterat
         yield line
         done += len(line)
         progress("checking calls", min(done / size, 1.0) if size else 0.0)
-
-
-@without_internal_frames
-def profile(file: str | Path, **device: Any) -> "MeasuredProfile":
-    """Read a device's profile; the same as :func:`npu_sim.read_profile`."""
-    from npu_sim.tools.profiles.measured_profile import read_profile
-
-    return read_profile(file, **device)
 
 
 @without_internal_frames

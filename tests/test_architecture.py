@@ -38,6 +38,7 @@ def parsed(name):
 
 LOADERS = {
     "npu_sim.registry": "names the entry point group of other packages; loads nothing",
+    "npu_sim.tool_packages": "lists and loads the tools that are there",
     "npu_sim.plans.answers": "loads the text and HTML of an answer when it is printed",
 }
 """Modules that may name a package above their own, because they load modules by name."""

@@ -14,28 +14,29 @@ import typer
 from npu_sim import __version__
 from npu_sim.cli.operators import Action, NpuSimCommand, NpuSimGroup, add_action
 from npu_sim.cli.options import flattened
+from npu_sim.tool_packages import tools
 
-HEADINGS = {
-    "Start": ("demo", "products", "plan", "explain", "run", "explore"),
+HEADINGS: dict[str, tuple[str, ...]] = {
+    "Start": ("demo", "products", "plan", "explain", "run"),
     "Compare": ("diff", "limits", "timeline"),
-    "Many calls": ("model", "record", "preflight", "sweep", "profile"),
+    "Many calls": ("model", "record", "preflight", "sweep"),
     "Numbers": ("verify", "study", "caveats"),
-    "Your device": ("kit",),
-    "Failures": ("diagnose", "dump"),
+    "Your device": (),
+    "Failures": (),
     "Own operators": ("new-operator",),
 }
-"""Commands by heading of the help."""
+"""Commands by heading of the help; those of tools follow under their heading."""
 MODULES = {
     **dict.fromkeys(("plan", "explain", "run", "diff", "limits", "timeline", "verify"), "calls"),
-    **dict.fromkeys(("products", "explore", "new-operator"), "demo"),
+    **dict.fromkeys(("products", "new-operator"), "demo"),
     **dict.fromkeys(("model", "record"), "preflight"),
-    **dict.fromkeys(("profile", "diagnose", "dump", "kit"), "device"),
     "caveats": "study",
 }
 """Modules of ``npu_sim.cli.commands`` that define ``NAME_command``, with underscores in place of
 hyphens; the others have the name of their command."""
 STUDIES = "Show what accumulation order, shapes and dtypes do to a result."
-HEADING = {name: heading for heading, names in HEADINGS.items() for name in names}
+COMMANDS = {name for names in HEADINGS.values() for name in names}
+"""Commands of the core."""
 ACTIONS: dict[str, dict[str, Any]] = {
     **{name: {} for name in ("plan", "explain", "diff", "limits")},
     "run": {"computes": True},
@@ -48,26 +49,48 @@ ACTIONS: dict[str, dict[str, Any]] = {
 
 class _Commands(NpuSimGroup):
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*HEADING]
+        return command_names()
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in HEADING and cmd_name not in self.commands:
+        if cmd_name not in self.commands and (cmd_name in COMMANDS or cmd_name in tools()):
             part = typer.Typer()
             _add(part, cmd_name)
             self.commands.update(typer.main.get_group(part).commands)
         return super().get_command(ctx, cmd_name)
 
-    def summaries(self, ctx: Any) -> Iterator[tuple[str, str, str]]:
+    def summaries(self, ctx: Any) -> Iterator[tuple[str, str, Any]]:
         """Return heading, name and summary of every command, without making them."""
         return (
-            (heading, name, STUDIES if name == "study" else _handler(name).__doc__)
-            for name, heading in HEADING.items()
+            (heading, name, _summary(name))
+            for heading, names in headings().items()
+            for name in names
         )
+
+
+def headings() -> dict[str, tuple[str, ...]]:
+    """Return the commands by heading of the help, those of tools last."""
+    found = dict(HEADINGS)
+    for name, tool in sorted(tools().items()):
+        found[tool.heading] = (*found.get(tool.heading, ()), name)
+    return found
+
+
+def command_names() -> list[str]:
+    """Return the commands in the order of the help."""
+    return [name for names in headings().values() for name in names]
 
 
 def command_module(name: str) -> Any:
     """Return the module of a command."""
-    return import_module(f"npu_sim.cli.commands.{MODULES.get(name, name)}")
+    if name in COMMANDS:
+        return import_module(f"npu_sim.cli.commands.{MODULES.get(name, name)}")
+    return import_module(f"{tools()[name].package}.command")
+
+
+def _summary(name: str) -> str | None:
+    if name in COMMANDS:
+        return STUDIES if name == "study" else _handler(name).__doc__
+    return tools()[name].summary
 
 
 def _handler(name: str) -> Any:

@@ -20,7 +20,6 @@ __all__ = [
     "studies",
     "sweeps",
     "timelines",
-    "tools",
 ]
 
 if TYPE_CHECKING:
@@ -36,11 +35,7 @@ if TYPE_CHECKING:
     import npu_sim.show.timeline_report
     import npu_sim.show.timelines
     import npu_sim.studies.caveats
-    import npu_sim.sweeps.maps
-    import npu_sim.tools.device_kit.check
-    import npu_sim.tools.failures.reader
-    import npu_sim.tools.profiles.calibrate
-    import npu_sim.tools.profiles.view  # noqa: F401
+    import npu_sim.sweeps.maps  # noqa: F401
     from npu_sim import (
         cores,
         files,
@@ -54,7 +49,6 @@ if TYPE_CHECKING:
         studies,
         sweeps,
         timelines,
-        tools,
     )
 
 

@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from npu_sim.cli.app import HEADING
+from npu_sim.cli.app import command_names
 from npu_sim.studies.caveats import CAVEATS
 
 OF_AN_OPERATOR = ("plan", "explain", "run", "diff", "limits", "timeline", "sweep")
 STUDIES = ("determinism", "precision", "invariance", "certificate")
 HELP = [
     (),
-    *((name,) for name in HEADING),
+    *((name,) for name in command_names()),
     *((name, "rms_norm_grad") for name in OF_AN_OPERATOR),
     *(("study", name, *operator) for name in STUDIES for operator in ((), ("rms_norm_grad",))),
 ]

@@ -1,4 +1,4 @@
-"""First steps: ``demo``, ``products``, ``explore`` and ``new-operator``."""
+"""First steps: ``demo``, ``products`` and ``new-operator``."""
 
 import time
 from collections.abc import Mapping
@@ -194,72 +194,3 @@ def new_operator_command(name: Name, out: Folder = Path()) -> None:
         files.writing.write_text(folder / file.format(name=name), Template(text).substitute(fields))
     print(f"npu-sim --operators {folder / name}.py plan {name} --x 4096x1000:bf16")
     print(f"python -m pytest {folder}")
-
-
-Profiles = Annotated[
-    list[str] | None,
-    typer.Argument(help="Profile files of your own to choose from, besides the shipped products."),
-]
-Host = Annotated[
-    str,
-    typer.Option(
-        "--host", help="Address to listen on; other machines reach any but the loopback address."
-    ),
-]
-Known = Annotated[
-    bool,
-    typer.Option(
-        "--i-know",
-        help="Listen on an address that other machines reach: who has the link can use this one.",
-    ),
-]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")]
-Browser = Annotated[
-    bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
-]
-
-
-def explore_command(
-    profiles: Profiles = None,
-    host: Host = "127.0.0.1",
-    port: Port = 8642,
-    browser: Browser = True,
-    i_know: Known = False,
-) -> None:
-    """Plan in the browser: a page on this machine only, which changes as you type."""
-    try:
-        from npu_sim.tools.explorer import LOCAL_NAMES, Explorer, serve
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "explore", Text("the explorer needs {name}", error), "pip install 'npu_sim[explore]'"
-        ) from None
-
-    if host not in LOCAL_NAMES and not i_know:
-        message = Text(
-            "host = {host}: other machines would reach the explorer, which computes any call it "
-            "receives",
-            host=host,
-        )
-        hint = "leave it out, or add --i-know: the page then opens by a link with a token only"
-        raise UsageError("host", message, hint)
-
-    explorer = Explorer(
-        {name: cores.load_profile(name) for name in [*cores.shipped_products(), *(profiles or [])]},
-        port=port,
-        host=host,
-    )
-    try:
-        address = explorer.access.address
-    except OSError as error:
-        hint = "choose another with --port, or 0 for a free one"
-        raise UsageError(
-            "port",
-            Text("port = {port} of {host} cannot be used: {strerror}", error, port=port, host=host),
-            hint,
-        ) from None
-    print(say("npu-sim explorer: {address}\nstop with Ctrl+C", address=address), flush=True)
-    if browser:
-        import webbrowser
-
-        webbrowser.open(address)
-    serve(explorer)

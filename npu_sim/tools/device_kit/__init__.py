@@ -5,3 +5,13 @@ which needs PyTorch and torch_npu alone, and :mod:`check` judges the results tha
 
 Source: specification page ``device_kit``.
 """
+
+from npu_sim.tool_packages import Tool
+
+TOOL = Tool(
+    package=__name__,
+    command="kit",
+    heading="Your device",
+    summary="Write calls for your device, with a script that runs them, and judge its results.",
+    functions={"kit": "folder", "check_kit": "check"},
+)

@@ -4,7 +4,12 @@ It is a Starlette application with a page in plain JavaScript. It listens on the
 default, and loads nothing from other servers.
 """
 
-from npu_sim.tools.explorer.access import LOCAL_NAMES
-from npu_sim.tools.explorer.application import Explorer, serve, serving
+from npu_sim.tool_packages import Tool
 
-__all__ = ["LOCAL_NAMES", "Explorer", "serve", "serving"]
+TOOL = Tool(
+    package=__name__,
+    command="explore",
+    heading="Start",
+    summary="Plan in the browser: a page on this machine only, which changes as you type.",
+    functions={},
+)

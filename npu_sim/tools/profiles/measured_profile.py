@@ -180,6 +180,12 @@ def read_profile(
     )
 
 
+@without_internal_frames
+def profile(file: str | Path, **device: Any) -> MeasuredProfile:
+    """Read a device's profile; the same as :func:`npu_sim.read_profile`."""
+    return read_profile(file, **device)
+
+
 def _launches(argument: str, file: str | Path) -> tuple[MeasuredLaunch, ...]:
     """Return the launches of a file that an argument names; raise UsageError if it has none."""
     launches = read_device_profile(file)

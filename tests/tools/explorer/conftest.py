@@ -3,7 +3,7 @@
 import pytest
 
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.tools.explorer import Explorer, serving
+from npu_sim.tools.explorer.application import Explorer, serving
 from tests.browser import browser, chromium
 from tests.tools.explorer.page import PageObject
 

@@ -20,7 +20,8 @@ from npu_sim.language import Text, translated, using_language
 from npu_sim.operators.loading import load_operator
 from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.status import NotModelledError, UsageError
-from npu_sim.tools.explorer import Explorer, application, serving
+from npu_sim.tools.explorer import application
+from npu_sim.tools.explorer.application import Explorer, serving
 from npu_sim.tools.explorer.jobs import (
     MOST_WAITING,
     STORED_JOBS,

@@ -1,0 +1,83 @@
+"""The command ``diagnose``."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from npu_sim.cli.options import Option, Options, command
+from npu_sim.cli.output import REFUSED_EXIT_CODE, print_answer
+from npu_sim.language import Text
+from npu_sim.questions.preflight_lines import MalformedLineError, require_keys
+from npu_sim.status import UsageError, shown
+from npu_sim.tools.failures.reader import decoded
+
+STATED = ("product", "soc", "release", "deterministic")
+"""Options of ``diagnose`` that the line of a call may state; the line decides, as in preflight."""
+RESERVED = {"text", "operator", *STATED}
+"""Names that are options of ``diagnose``, and no arguments of an operator."""
+File = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE",
+        help="File with the error text or log as it was printed, or an exception dump; - for "
+        "standard input. Or the text itself.",
+    ),
+]
+
+
+@command(
+    "npu_sim.tools.failures.diagnosis:diagnose",
+    "product soc release deterministic call_line json",
+    call_line=Option(
+        "The call that failed, as a line of a file of calls: a JSON object with op and "
+        "inputs, and where they differ from the options product, soc, release and deterministic; "
+        "it is planned.",
+        str | None,
+        flags="--call",
+    ),
+)
+def diagnose_command(file: File, options: Options) -> None:
+    """Read an error text or a log: code and stage in words, the operator where the text proves
+    it, the argument, and of a device exception (plog or exception dump) the tiling fields.
+    """
+    call = {} if options.call_line is None else _call(options.call_line)
+    text = decoded(sys.stdin.buffer) if file == "-" else _text_or_path(file)
+    diagnosis = options.answer(text, **call)
+    print_answer("diagnosis", diagnosis, as_json=options.json)
+    if diagnosis.refusal is not None:
+        sys.exit(REFUSED_EXIT_CODE)
+
+
+def _text_or_path(argument: str) -> str | Path:
+    """Return the path of a file, or the argument where it is an error text and no file."""
+    # A colon behind the second character is none of a drive.
+    is_text = any(map(str.isspace, argument)) or argument.isdigit() or ":" in argument[2:]
+    return argument if is_text and not os.path.lexists(argument) else Path(argument)
+
+
+def _call(text: str) -> dict[str, Any]:
+    """Return the arguments of `diagnose` that a call states, given as a line of a file of calls."""
+    try:
+        call = json.loads(text)
+        require_keys(call)
+        operator, inputs = call.get("op"), call["inputs"]
+        if (
+            isinstance(inputs, dict)
+            and not RESERVED & inputs.keys()
+            and (operator is None or isinstance(operator, str))
+        ):
+            stated = {name: call[name] for name in STATED if name in call}
+            return {"operator": operator, **stated, **inputs}
+    except MalformedLineError as error:
+        raise UsageError("call", Text("call: {error}", error=error)) from None
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        pass
+    raise UsageError(
+        "call",
+        Text("call = {call} is not a call", call=shown(text)),
+        "write a JSON object with op and inputs, as a line of a file of calls",
+    )
