@@ -138,7 +138,7 @@ def _package() -> Iterator[str]:
         """)
     for name in npu_sim.__all__:
         if name not in QUESTIONS:
-            yield f"from {npu_sim.module_of(name)} import {name} as {name}\n"
+            yield f"from {npu_sim.modules_of_names()[name]} import {name} as {name}\n"
     yield "\nstudy = _studies\n__version__: str\n__all__: list[str]\n"
 
 

@@ -49,31 +49,29 @@ _MODULES = {
 """Modules under their public names; `torch` needs PyTorch."""
 
 
-def module_of(name: str) -> str | None:
-    """Return the module that a public name is loaded from; None for operators and other names."""
-    if name in _MODULE_OF:
-        return _MODULE_OF[name]
-    from npu_sim.registry import OPERATOR_NAMES
+def modules_of_names() -> dict[str, str]:
+    """Return the public names, those of tools included, with the modules they are loaded from."""
     from npu_sim.tool_packages import public_names
 
-    return None if name.startswith("_") or name in OPERATOR_NAMES else public_names().get(name)
+    return {**_MODULE_OF, **public_names()}
 
 
 def __getattr__(name: str) -> "Any":
     """Load a public name from its module."""
-    if name == "__all__":
-        from npu_sim.tool_packages import public_names
-
-        return sorted({*_MODULE_OF, *public_names()})
     if name in _MODULES:
         return import_module(_MODULES[name])
-    if module := module_of(name):
+    if name in _MODULE_OF:
         # Stored, so that Python does not call this function for the name again.
-        globals()[name] = getattr(import_module(module), name)
+        globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
         return globals()[name]
+    if name == "__all__":
+        return sorted(modules_of_names())
     if not name.startswith("_"):
         from npu_sim.registry import OPERATOR_NAMES, all_operators
 
+        if name not in OPERATOR_NAMES and (module := modules_of_names().get(name)):
+            globals()[name] = getattr(import_module(module), name)
+            return globals()[name]
         if name in OPERATOR_NAMES or name in {entry.name for entry in all_operators()}:
             from npu_sim.operators import public_function
 
@@ -93,4 +91,4 @@ def __dir__() -> list[str]:
 
     special = (name for name in globals() if name.startswith("__"))
     operators = (entry.name for entry in all_operators())
-    return sorted({*special, "__all__", *__getattr__("__all__"), *_MODULES, *operators})
+    return sorted({"__all__", *special, *modules_of_names(), *_MODULES, *operators})
