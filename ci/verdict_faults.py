@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import npu_sim
-from npu_sim.kernels.elementwise import round_to_hf32
+from npu_sim.kernels.shared.elementwise import round_to_hf32
 from npu_sim.numbers.formats import numpy_dtype
 from tests.studies import calls
 

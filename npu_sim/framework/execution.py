@@ -602,7 +602,7 @@ def _finish(run: Run, arrays: Mapping[str, OutputArray]) -> None:
                 Text("write to the array: run.outputs[{name}][...] = value", name=repr(name)),
             )
         if saturates:
-            from npu_sim.kernels.elementwise import saturate
+            from npu_sim.kernels.shared.elementwise import saturate
 
             saturate(written)
         if target is not written:

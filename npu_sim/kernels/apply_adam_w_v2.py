@@ -55,12 +55,23 @@ class Scalars(NamedTuple):
     decay: np.float32
     """1 - lr*weightDecay."""
     root: np.float32
-    """Factor of the root of v; on Ascend 950 its divisor."""
+    """Factor of the root of v, or its divisor; see `Arithmetic`."""
     eps: np.float32
     size: np.float32
-    """Size of the step; on Ascend 950 with the other sign."""
+    """Size of the step; negative where the root is divided."""
     vanishing: np.uint32
     """Bit pattern of the largest second moment that is stored as 0; 0 if there is none."""
+
+
+class Arithmetic(NamedTuple):
+    """Order and rounding of the operations of a step."""
+
+    sums_products: bool
+    """The first moment is m*beta1 + g*(1 - beta1), not (g - m)*(1 - beta1) + m."""
+    divides_root: bool
+    """The root is divided, not multiplied; it and all quotients lose subnormal numbers."""
+    rounds_half_away: bool
+    """Results in bf16 are rounded to nearest, ties away from zero, not to even."""
 
 
 @device_function
@@ -77,7 +88,9 @@ def _flushed(value: np.float32) -> np.float32:
 
 
 @device_function
-def _compute(old: State, grad, s: Scalars, is_950: bool, amsgrad: bool, results: Floats) -> None:
+def _compute(
+    old: State, grad, s: Scalars, arithmetic: Arithmetic, amsgrad: bool, results: Floats
+) -> None:
     """Compute the new state of a piece in fp32.
 
     All in one loop: the processor overlaps the root and the quotient, which take longest, with the
@@ -88,13 +101,13 @@ def _compute(old: State, grad, s: Scalars, is_950: bool, amsgrad: bool, results:
         g, m, v = widen(grad[index]) * s.sign, widen(old.m[index]), widen(old.v[index])
         second = v * s.beta2 + (g * g) * (_ONE - s.beta2)
         rest = _ONE - s.beta1
-        first = m * s.beta1 + g * rest if is_950 else (g - m) * rest + m
+        first = m * s.beta1 + g * rest if arithmetic.sums_products else (g - m) * rest + m
         new_m[index], new_v[index] = first, second
         if amsgrad:
             second = _larger(widen(old.max_grad_norm[index]), second)
             largest[index] = second
         decayed = widen(old.var[index]) * s.decay
-        if is_950:
+        if arithmetic.divides_root:
             root = _flushed(np.sqrt(_flushed(second)))
             denominator = _flushed(root / s.root) + s.eps
             ratio = _flushed(_flushed(first) / _flushed(denominator))
@@ -144,7 +157,7 @@ def _step(
     old: State,
     grad,
     s: Scalars,
-    is_950: bool,
+    arithmetic: Arithmetic,
     ties: State,
     streams: bool,
     scratch: Floats,
@@ -159,7 +172,7 @@ def _step(
         begin, end = number * PIECE, min((number + 1) * PIECE, size)
         norm, part = old.max_grad_norm[begin:end], grad[begin:end]
         piece = State(old.var[begin:end], old.m[begin:end], old.v[begin:end], norm)
-        _compute(piece, part, s, is_950, amsgrad, results)
+        _compute(piece, part, s, arithmetic, amsgrad, results)
         _count(piece, part, s, patterns[V], counts[chunk])
         _store(results[VAR], patterns[VAR], ties.var, new.var[begin:end], streams)
         _store(results[M], patterns[M], ties.m, new.m[begin:end], streams)
@@ -170,17 +183,16 @@ def _step(
 
 
 def apply_adam_w(
-    old: State, grad: NDArray[Any], scalars: Scalars, is_950: bool, new: State
+    old: State, grad: NDArray[Any], scalars: Scalars, arithmetic: Arithmetic, new: State
 ) -> list[int]:
     """Compute a step on 1-D storage arrays; ``new`` may have the memory of ``old``.
 
-    Results in bf16 are rounded to nearest, ties away from zero; on Ascend 950 to nearest even.
     Returns the counts `OVERFLOWS`, `UNDERFLOWS` and `MOMENTS`.
     """
     threads = threads_for(sum(array.nbytes for array in (*old, grad, *new)))
     scratch = thread_scratch(threads, 4, PIECE)
     counts = np.zeros((threads, 3), np.int64)
     streams = new.var.nbytes > STREAM_BYTES and old.var.ctypes.data != new.var.ctypes.data
-    ties = State(*(out.dtype == np.uint16 and not is_950 for out in new))
-    _step.over(threads, old, grad, scalars, is_950, ties, streams, scratch, counts, new)
+    ties = State(*(out.dtype == np.uint16 and arithmetic.rounds_half_away for out in new))
+    _step.over(threads, old, grad, scalars, arithmetic, ties, streams, scratch, counts, new)
     return [int(count) for count in counts.sum(axis=0)]

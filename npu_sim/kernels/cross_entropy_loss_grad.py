@@ -94,7 +94,7 @@ class Passes(NamedTuple):
     ranges: Integers
     """(cores, 2): first row and the row after the last of every core."""
     rows: int = 0
-    """Ascend 950: rows of a pass; 0 elsewhere."""
+    """Rows of a pass; 0 for a core that sums all its rows at once."""
     start_at_zero: bool = False
     """Whether a core with less than a pass adds its sum to +0 too."""
 
@@ -155,7 +155,7 @@ def _reduced(values: Floats, passes: Passes, lanes: Floats) -> np.float32:
 
 @device_function
 def _sum_of_passes(values: Floats, passes: Passes, lanes: Floats) -> np.float32:
-    """Like `_reduced`, on Ascend 950; overwrites the values."""
+    """Like `_reduced`, pass by pass; overwrites the values."""
     is_one_pass = 0 < values.size < passes.rows and not passes.start_at_zero
     total = NOTHING_YET if is_one_pass else ZERO
     for begin in range(0, values.size, passes.rows):
@@ -195,13 +195,15 @@ def _survey_labels(
 
 @kernel
 def _survey(chunk: int, labels: Labels, passes: Passes, sums_up: bool, counts: Counts) -> None:
-    """Survey the labels for Atlas products."""
+    """Survey the labels; a core sums all its values at once."""
     _survey_labels(labels, passes, sums_up, counts, _reduced)
 
 
 @kernel
-def _survey_950(chunk: int, labels: Labels, passes: Passes, sums_up: bool, counts: Counts) -> None:
-    """Survey the labels for Ascend 950."""
+def _survey_in_passes(
+    chunk: int, labels: Labels, passes: Passes, sums_up: bool, counts: Counts
+) -> None:
+    """Survey the labels; a core sums its values in passes."""
     _survey_labels(labels, passes, sums_up, counts, _sum_of_passes)
 
 
@@ -300,9 +302,9 @@ class Division(NamedTuple):
     divisor: np.float32
     """S of ``mean``; 1 for other reductions: a division by 1 changes nothing."""
     flushes_exp: bool = False
-    """Ascend 950: exp turns subnormal results into 0."""
+    """Whether exp turns subnormal results into 0."""
     flushes: bool = False
-    """Ascend 950: whether the division turns subnormal numbers into 0."""
+    """Whether the division turns subnormal numbers into 0."""
 
 
 class Gradient(NamedTuple):
@@ -360,7 +362,7 @@ def survey_labels(labels: Labels, passes: Passes, sums_up: bool) -> Survey:
         np.empty(cores + 1, np.float32),
         np.empty(LANE_COUNT, np.float32),
     )
-    survey = _survey_950 if passes.rows else _survey
+    survey = _survey_in_passes if passes.rows else _survey
     survey.over(1, labels, passes, sums_up, counts)
     first, ignored, aliased = counts.labels.tolist()
     return Survey(first, ignored, aliased, counts.sums[cores] if sums_up else ONE)

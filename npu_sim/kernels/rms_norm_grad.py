@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.arrival_orders import SEQUENTIAL, arrivals
 from npu_sim.kernels.engine.compile import (
     device_function,
     kernel,
@@ -31,6 +30,7 @@ from npu_sim.kernels.engine.compile import (
     thread_scratch,
     threads_for,
 )
+from npu_sim.kernels.shared.arrival_orders import SEQUENTIAL, arrivals
 from npu_sim.kernels.vectors.lanes import (
     ORDERED_LANES,
     ZERO,
@@ -475,7 +475,7 @@ def rms_norm_grad(
         Whether every core sums its contributions, and these sums are added in core order.
     core_order, seed
         Code and seed of the order in which contributions arrive otherwise; see
-        :mod:`npu_sim.kernels.arrival_orders`.
+        :mod:`npu_sim.kernels.shared.arrival_orders`.
     dgamma : float32 (columns,)
     """
     dgamma.fill(0)

@@ -2,7 +2,7 @@
 
 Elements are independent, so threads split pieces of rows evenly, regardless of the simulated core
 split. The order of the operations of an element depends on the dtype and, in the gradient, on the
-product. Ascend 950 loses subnormal results of its division.
+product.
 
 Slow reference with the order of operations: ``tests/reference/swi_glu.py``.
 
@@ -103,7 +103,7 @@ def _gradient_at(column: int, s: np.float32, piece: Piece) -> None:
 
 
 @device_function
-def _gradient_at_on_950(column: int, s: np.float32, piece: Piece) -> None:
+def _gradient_at_grad_first(column: int, s: np.float32, piece: Piece) -> None:
     a, b, grad = widen(piece.a[column]), widen(piece.b[column]), widen(piece.grad[column])
     product = grad * s
     piece.out_a[column] = (((_ONE - s) * a + _ONE) * product) * b
@@ -205,7 +205,7 @@ def _gradient(
     call: Call,
     y_grad,
     table: Floats,
-    is_950: bool,
+    grad_first: bool,
     low: np.float32,
     root: np.float32,
     scratch: Floats,
@@ -221,8 +221,8 @@ def _gradient(
         grad, bits = y_grad[row, begin:end], call.patterns[row, begin:end]
         out_a, out_b = scratch[chunk, 0, : end - begin], scratch[chunk, 1, : end - begin]
         piece = Piece(a, b, grad, bits, out_a, out_b)
-        if is_950:
-            highest = _compute(piece, table, call.least, _gradient_at_on_950)
+        if grad_first:
+            highest = _compute(piece, table, call.least, _gradient_at_grad_first)
         else:
             highest = _compute(piece, table, call.least, _gradient_at)
         if highest >= call.lowest:
@@ -233,21 +233,22 @@ def _gradient(
     end_streams()
 
 
-def _prepared(x: NDArray[Any], is_silu: bool, is_950: bool, streams: bool) -> tuple[Call, Floats]:
-    storage, least = x.dtype.type, SMALLEST_NORMAL if is_950 else _ZERO
+def _prepared(x: NDArray[Any], is_silu: bool, flushes: bool, streams: bool) -> tuple[Call, Floats]:
+    storage, least = x.dtype.type, SMALLEST_NORMAL if flushes else _ZERO
     table = table_of(storage, is_silu, least) if x.itemsize == 2 else np.empty(0, np.float32)
     return Call(x, x.view(f"u{x.itemsize}"), MINUS_64[storage], least, streams), table
 
 
-def swi_glu(x: NDArray[Any], is_950: bool, low: np.float32, out: NDArray[Any]) -> list[int]:
+def swi_glu(x: NDArray[Any], flushes: bool, low: np.float32, out: NDArray[Any]) -> list[int]:
     """Compute out (rows, columns) from x (rows, 2 * columns), storage arrays of one dtype.
 
-    Returns the numbers of the values of a that are finite and below ``low``, and that are -inf.
+    With ``flushes``, the division loses subnormal results. Returns the numbers of the values of a
+    that are finite and below ``low``, and that are -inf.
     """
     threads = threads_for(x.nbytes + out.nbytes)
     scratch = thread_scratch(threads, PIECE_COLUMNS)
     counts = np.zeros((threads, 2), np.int64)
-    call, table = _prepared(x, True, is_950, out.nbytes > STREAM_BYTES)
+    call, table = _prepared(x, True, flushes, out.nbytes > STREAM_BYTES)
     _forward.over(threads, call, table, low, scratch, counts, out)
     return [int(count) for count in counts.sum(axis=0)]
 
@@ -255,19 +256,21 @@ def swi_glu(x: NDArray[Any], is_950: bool, low: np.float32, out: NDArray[Any]) -
 def swi_glu_grad(
     x: NDArray[Any],
     y_grad: NDArray[Any],
-    is_950: bool,
+    flushes: bool,
+    grad_first: bool,
     low: np.float32,
     root: np.float32,
     x_grad: NDArray[Any],
 ) -> list[int]:
     """Compute x_grad, of the shape of x (rows, 2 * columns), from y_grad (rows, columns).
 
-    Returns the numbers of the values of a that are finite and below ``low``, infinite, and within
-    `ROOT_DISTANCE` of ``root``; nan counts none.
+    With ``flushes``, the division loses subnormal results; with ``grad_first``, y_grad is the first
+    factor. Returns the numbers of the values of a that are finite and below ``low``, infinite, and
+    within `ROOT_DISTANCE` of ``root``; nan counts none.
     """
     threads = threads_for(x.nbytes + y_grad.nbytes + x_grad.nbytes)
     scratch = thread_scratch(threads, 2, PIECE_COLUMNS)
     counts = np.zeros((threads, 3), np.int64)
-    call, table = _prepared(x, False, is_950, x_grad.nbytes > STREAM_BYTES)
-    _gradient.over(threads, call, y_grad, table, is_950, low, root, scratch, counts, x_grad)
+    call, table = _prepared(x, False, flushes, x_grad.nbytes > STREAM_BYTES)
+    _gradient.over(threads, call, y_grad, table, grad_first, low, root, scratch, counts, x_grad)
     return [int(count) for count in counts.sum(axis=0)]

@@ -65,7 +65,7 @@ class Step:
 class Parts:
     """Contributions to some parts of one output, before they are added.
 
-    :mod:`npu_sim.kernels.arrival_orders` describes the arrays.
+    :mod:`npu_sim.kernels.shared.arrival_orders` describes the arrays.
     """
 
     output: str

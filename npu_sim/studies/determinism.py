@@ -14,9 +14,15 @@ from numpy.typing import NDArray
 
 from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.framework.operator import PARTS, TERMS, WRITES
-from npu_sim.kernels import arrival_orders
-from npu_sim.kernels.arrival_orders import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, seed_words
-from npu_sim.kernels.elementwise import ulp_distance
+from npu_sim.kernels.shared import arrival_orders
+from npu_sim.kernels.shared.arrival_orders import (
+    RANDOM,
+    REVERSE,
+    ROUND_ROBIN,
+    SEQUENTIAL,
+    seed_words,
+)
+from npu_sim.kernels.shared.elementwise import ulp_distance
 from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators import run

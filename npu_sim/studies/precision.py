@@ -16,7 +16,7 @@ import numpy as np
 
 from npu_sim.framework.inference import require_given
 from npu_sim.framework.operator import CAUSES, FORMULA, VARIANTS
-from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, ulp_distance, ulp_error
+from npu_sim.kernels.shared.elementwise import narrow_array, round_to_hf32, ulp_distance, ulp_error
 from npu_sim.language import Text
 from npu_sim.numbers.formats import FORMATS, canonical_dtype, numpy_dtype
 from npu_sim.operators.shared.study import StudyCall, formula_results, study_call

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.arrival_search import EXCLUDED_BY_ALL, EXCLUDED_BY_INTERVAL
-from npu_sim.kernels.elementwise import ulp_distance
+from npu_sim.kernels.shared.arrival_search import EXCLUDED_BY_ALL, EXCLUDED_BY_INTERVAL
+from npu_sim.kernels.shared.elementwise import ulp_distance
 from npu_sim.language import Argument, Text
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.orders.claims import OpenRule, Step
@@ -33,8 +33,8 @@ class Examined:
     Attributes
     ----------
     how
-        How the search ended, see :mod:`npu_sim.kernels.arrival_search`; None where several cores
-        write an element and one write remains.
+        How the search ended, see :mod:`npu_sim.kernels.shared.arrival_search`; None where several
+        cores write an element and one write remains.
     nearest
         Nearest value that an order gives, of those tried.
     low, high

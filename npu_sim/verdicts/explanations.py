@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from npu_sim.cores import all_socs, release_names, shipped_products
 from npu_sim.framework.operator import MISCOUNTED, PARTS, VARIANTS
-from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, widen_array
+from npu_sim.kernels.shared.elementwise import narrow_array, round_to_hf32, widen_array
 from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators.loading import load_operator

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from npu_sim.framework.execution import Result
 from npu_sim.framework.operator import OPEN_RULES, PARTS, WRITES
-from npu_sim.kernels import arrival_search
-from npu_sim.kernels.arrival_orders import (
+from npu_sim.kernels.shared import arrival_search
+from npu_sim.kernels.shared.arrival_orders import (
     OUTPUT_DTYPES,
     REVERSE,
     ROUND_ROBIN,
@@ -22,8 +22,8 @@ from npu_sim.kernels.arrival_orders import (
     Contributions,
     arrival_of,
 )
-from npu_sim.kernels.arrival_search import ELEMENTS_TOGETHER, Effort, Finish
-from npu_sim.kernels.elementwise import narrow_array, widen_array
+from npu_sim.kernels.shared.arrival_search import ELEMENTS_TOGETHER, Effort, Finish
+from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.language import Text
 from npu_sim.numbers.formats import FORMATS, canonical_dtype
 from npu_sim.operators.shared.study import StudyCall

@@ -9,7 +9,7 @@ import pytest
 
 import npu_sim
 from npu_sim.cores import load_profile
-from npu_sim.kernels.elementwise import ulp_distance
+from npu_sim.kernels.shared.elementwise import ulp_distance
 from npu_sim.operators.timelines import steps, timeline
 from npu_sim.questions.preflight import check_file, chosen_columns
 from npu_sim.show.compare import comparison_view

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.kernels.elementwise import ulp_distance
+from npu_sim.kernels.shared.elementwise import ulp_distance
 from tests.cases import every
 from tests.golden import DATA
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_sim.kernels.arrival_orders import (
+from npu_sim.kernels.shared.arrival_orders import (
     RANDOM,
     REVERSE,
     ROUND_ROBIN,

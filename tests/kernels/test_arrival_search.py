@@ -5,9 +5,15 @@ import itertools
 import numpy as np
 import pytest
 
-from npu_sim.kernels import arrival_search
-from npu_sim.kernels.arrival_orders import OUTPUT_DTYPES, Contributions
-from npu_sim.kernels.arrival_search import EXCLUDED_BY_INTERVAL, NOT_FOUND, REACHED, Effort, Finish
+from npu_sim.kernels.shared import arrival_search
+from npu_sim.kernels.shared.arrival_orders import OUTPUT_DTYPES, Contributions
+from npu_sim.kernels.shared.arrival_search import (
+    EXCLUDED_BY_INTERVAL,
+    NOT_FOUND,
+    REACHED,
+    Effort,
+    Finish,
+)
 
 FP32 = Finish(OUTPUT_DTYPES.index("float32"), 0.0)
 

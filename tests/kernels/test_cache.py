@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 )
 PROGRAM = """
 import hashlib, numpy as np
-from npu_sim.kernels.elementwise import narrow_array
+from npu_sim.kernels.shared.elementwise import narrow_array
 values = np.random.default_rng(1).standard_normal(100_003).astype(np.float32)
 print(hashlib.sha256(narrow_array(values, "bfloat16").tobytes()).hexdigest())
 """

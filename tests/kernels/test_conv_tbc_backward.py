@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_sim.kernels import conv_tbc_backward as kernels
-from npu_sim.kernels.arrival_orders import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL
 from npu_sim.kernels.conv_tbc_backward.tile import PACKED_STEPS, TILE_COLUMNS, TILE_ROWS, round_row
 from npu_sim.kernels.conv_tbc_backward.weight import (
     arrived_visits,
@@ -18,7 +17,8 @@ from npu_sim.kernels.conv_tbc_backward.weight import (
     tail_mask,
     visits_by_core,
 )
-from npu_sim.kernels.elementwise import round_to_hf32
+from npu_sim.kernels.shared.arrival_orders import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL
+from npu_sim.kernels.shared.elementwise import round_to_hf32
 from npu_sim.kernels.vectors.lanes import fused_multiply_add
 from npu_sim.numbers.formats import storage_view
 from tests.processes import ALL_THREADS, words_printed_by

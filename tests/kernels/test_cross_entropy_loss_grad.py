@@ -7,8 +7,8 @@ import pytest
 
 import npu_sim
 from npu_sim.kernels import cross_entropy_loss_grad as kernels
-from npu_sim.kernels.elementwise import ulp_distance
 from npu_sim.kernels.engine.compile import PLAIN, Kernel
+from npu_sim.kernels.shared.elementwise import ulp_distance
 from tests.cases import every
 from tests.golden import DATA
 from tests.processes import ALL_THREADS, words_printed_by

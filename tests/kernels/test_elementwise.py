@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from numba import config, njit, prange
 
-from npu_sim.kernels import elementwise
 from npu_sim.kernels.engine.compile import PLAIN, Kernel
+from npu_sim.kernels.shared import elementwise
 from npu_sim.numbers import scalars
 from npu_sim.numbers.formats import FORMATS, from_storage, kernel_input, numpy_dtype, storage_view
 from tests.rounding_reference import EVERY_16_BITS, fp32_sample, round_to, to_fp64
@@ -421,7 +421,7 @@ def test_loops_become_vector_instructions(monkeypatch):
 OTHER_WAY = """
 import sys
 import numpy as np
-from npu_sim.kernels import elementwise
+from npu_sim.kernels.shared import elementwise
 from npu_sim.numbers.formats import from_storage
 given = np.load(sys.argv[1])
 results = {"fp16": elementwise.widen_array(given["bits"].view(np.float16)).view(np.uint32)}

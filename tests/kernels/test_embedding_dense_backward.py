@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from numba import config
 
-from npu_sim.kernels import arrival_orders
 from npu_sim.kernels import embedding_dense_backward as kernels
 from npu_sim.kernels.embedding_dense_backward import grouping
 from npu_sim.kernels.embedding_dense_backward.gradient import merge_rows
@@ -20,6 +19,7 @@ from npu_sim.kernels.embedding_dense_backward.grouping import (
     first_out_of_range,
     group_rows,
 )
+from npu_sim.kernels.shared import arrival_orders
 from npu_sim.numbers.formats import kernel_input, storage_view
 from tests.cases import every
 from tests.processes import ALL_THREADS, words_printed_by

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numba import config, njit
 
-from npu_sim.kernels.elementwise import ulp_error
+from npu_sim.kernels.shared.elementwise import ulp_error
 from npu_sim.kernels.vectors.lane_blocks import (
     block_length,
     exp_fp32,

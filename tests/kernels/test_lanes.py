@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numba import config, njit
 
-from npu_sim.kernels import elementwise
+from npu_sim.kernels.shared import elementwise
 from npu_sim.kernels.vectors import lanes
 from npu_sim.numbers.formats import from_storage, storage_view
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import npu_sim
 from npu_sim.cores import load_profile
 from npu_sim.kernels import moe_token_permute as kernels
+from npu_sim.kernels.shared.row_copies import copy_rows
 from tests.golden import DATA
 from tests.processes import ALL_THREADS, words_printed_by
 from tests.reference.moe_token_permute import as_fp32, moe_token_permute
@@ -58,7 +59,7 @@ def compute(tokens, indices, kept):
     places = np.empty(indices.size, np.int32)
     kernels.sort_ids(indices.reshape(-1), places)
     permuted = np.zeros((kept, tokens.shape[1]), tokens.dtype)
-    kernels.copy_rows(tokens, places, permuted, indices.shape[1])
+    copy_rows(tokens, places, permuted, indices.shape[1])
     return permuted, places
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.kernels import token_sums as kernels
+from npu_sim.kernels.shared import token_sums as kernels
 from npu_sim.kernels.vectors.lanes import STREAM_BYTES
 from npu_sim.numbers.formats import storage_view
 from tests.golden import DATA

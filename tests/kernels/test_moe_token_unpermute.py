@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.kernels.moe_token_permute import gather_rows
+from npu_sim.kernels.shared.row_copies import gather_rows
 from npu_sim.kernels.vectors.lanes import STREAM_BYTES
 from npu_sim.numbers.formats import storage_view
 from tests.cases import every

@@ -6,7 +6,7 @@ import pytest
 
 from npu_sim.cores import load_profile
 from npu_sim.kernels import rms_norm as kernels
-from npu_sim.kernels.elementwise import saturate
+from npu_sim.kernels.shared.elementwise import saturate
 from npu_sim.numbers.formats import storage_view
 from npu_sim.tiling import rms_norm as tiler
 from tests.cases import every
@@ -252,7 +252,7 @@ import sys, hashlib
 import numba
 import numpy as np
 from npu_sim.kernels import rms_norm as kernels
-from npu_sim.kernels.elementwise import narrow_array
+from npu_sim.kernels.shared.elementwise import narrow_array
 from npu_sim.numbers.formats import storage_view
 SIZES = {"large": ((41, 100), (30, 2001), (700, 6500)), "small": ((3, 70), (2, 700), (2, 300))}
 for threads in sys.argv[2:]:

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from npu_sim.kernels import cross_entropy_loss_grad, moe_token_permute, rms_norm_grad, token_sums
+from npu_sim.kernels import cross_entropy_loss_grad, rms_norm_grad
 from npu_sim.kernels.embedding_dense_backward import sums as embedding_dense_backward_sums
 from npu_sim.kernels.embedding_dense_backward.gradient import embedding_dense_backward
 from npu_sim.kernels.embedding_dense_backward.grouping import ROW_ATOMIC, Cut
+from npu_sim.kernels.shared import row_copies, token_sums
 from tests.cases import every
 
 F = np.float32
@@ -116,9 +117,9 @@ def test_moe_copies(monkeypatch, dtype, columns):
     tokens, places = stored(rng, 6, columns, dtype=dtype), rng.permutation(18).astype(np.int32)
 
     def compute(out):
-        moe_token_permute.copy_rows(tokens, places, out, 3)
+        row_copies.copy_rows(tokens, places, out, 3)
 
-    assert_equal_both_ways(monkeypatch, moe_token_permute, 14, columns, dtype, compute)
+    assert_equal_both_ways(monkeypatch, row_copies, 14, columns, dtype, compute)
 
 
 @pytest.mark.parametrize("scale", [False, True])

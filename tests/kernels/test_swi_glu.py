@@ -76,7 +76,7 @@ def test_gradient_like_the_reference(dtype, is_950):
         x, grad = draw(rows, 2 * columns, dtype), draw(rows, columns, dtype, 1)
         out = np.empty_like(x)
         stored = map(storage_view, (x, grad))
-        kernels.swi_glu_grad(*stored, is_950, NONE, NONE, storage_view(out))
+        kernels.swi_glu_grad(*stored, is_950, is_950, NONE, NONE, storage_view(out))
         a, b = x[:, :columns].astype(F), x[:, columns:].astype(F)
         halves = reference.gradient(a, b, grad.astype(F), is_fp32=dtype is F, flushes=is_950)
         with np.errstate(over="ignore"):
@@ -101,7 +101,7 @@ def test_counts_name_values_of_the_first_half_only():
     x[:, 4:] = -np.inf
     low, root, out = F(-88.72283), F(-1.2784645), np.empty((3, 4), F)
     assert kernels.swi_glu(x, False, low, out) == [2, 1]
-    assert kernels.swi_glu_grad(x, out, False, low, root, np.empty_like(x)) == [2, 2, 1]
+    assert kernels.swi_glu_grad(x, out, False, False, low, root, np.empty_like(x)) == [2, 2, 1]
 
 
 @pytest.mark.long

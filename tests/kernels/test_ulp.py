@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import config
 
-from npu_sim.kernels import elementwise
+from npu_sim.kernels.shared import elementwise
 from npu_sim.numbers.formats import FORMATS, numpy_dtype, storage_view
 from tests.rounding_reference import EVERY_16_BITS, fp32_sample, round_to, to_fp64, unit
 

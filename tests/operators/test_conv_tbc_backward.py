@@ -12,7 +12,7 @@ import npu_sim
 from npu_sim.cores import config_directory, load_profile
 from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import DATA
-from npu_sim.kernels.elementwise import round_to_hf32
+from npu_sim.kernels.shared.elementwise import round_to_hf32
 from npu_sim.operators.conv_tbc_backward.declaration import OPERATOR as DECLARED
 from npu_sim.plans.answers import Evidence
 from npu_sim.status import UsageError

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.kernels.elementwise import ulp_distance
+from npu_sim.kernels.shared.elementwise import ulp_distance
 from npu_sim.studies.determinism import rows_that_can_differ, study_determinism
 from tests.studies import calls
 

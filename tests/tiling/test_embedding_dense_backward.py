@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from npu_sim.cores import Device, load_profile
 from npu_sim.tiling import embedding_dense_backward as v2
-from npu_sim.tiling import embedding_dense_grad as v1
 from npu_sim.tiling.common import VECTOR_LANES
+from npu_sim.tiling.embedding_dense_backward import embedding_dense_grad as v1
 from tests.golden import not_reproduced, tiling_lines
 from tests.rules import rules_at_any_release, rules_of
 

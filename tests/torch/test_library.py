@@ -230,7 +230,7 @@ FUNCTIONS = {torch.sinc: _sinc}
 def test_a_module_named_after_an_operator_is_all_that_it_needs(tmp_path, monkeypatch):
     from npu_sim.torch import operators
 
-    (tmp_path / "rms_norm.py").write_text(MODULE, encoding="utf-8")
+    (tmp_path / "rms_norm_grad.py").write_text(MODULE, encoding="utf-8")
     monkeypatch.setattr(operators, "__path__", [*operators.__path__, str(tmp_path)])
     operators.modules.cache_clear()
     try:
@@ -241,6 +241,6 @@ def test_a_module_named_after_an_operator_is_all_that_it_needs(tmp_path, monkeyp
             torch.erf(torch.ones(3, 8))
     finally:
         operators.modules.cache_clear()
-        sys.modules.pop("npu_sim.torch.operators.rms_norm")
+        sys.modules.pop("npu_sim.torch.operators.rms_norm_grad")
     assert [call["inputs"]["x"] for call in recording] == ["2x8:fp32", "3x8:fp32"]
     assert recording.not_modelled == {"aten::ones": 2}

@@ -41,9 +41,9 @@ from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
-from npu_sim.kernels.arrival_orders import SEQUENTIAL, arrivals
-from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.shared.arrival_orders import SEQUENTIAL, arrivals
+from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.kernels.vectors.lanes import (
     FLOAT,
     I64,

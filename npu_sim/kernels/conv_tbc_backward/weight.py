@@ -33,7 +33,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.arrival_orders import RANDOM, SEQUENTIAL, arrivals
 from npu_sim.kernels.conv_tbc_backward.tile import (
     PACKED_STEPS,
     START,
@@ -49,7 +48,6 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
     pack_tiles,
     take,
 )
-from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.kernels.engine.compile import (
     aligned,
     device_function,
@@ -58,6 +56,8 @@ from npu_sim.kernels.engine.compile import (
     thread_scratch,
     threads_for,
 )
+from npu_sim.kernels.shared.arrival_orders import RANDOM, SEQUENTIAL, arrivals
+from npu_sim.kernels.shared.elementwise import narrow_array
 from npu_sim.kernels.vectors.lanes import Floats, Integers, Stored
 from npu_sim.kernels.vectors.row_sums import add_to, clear
 from npu_sim.numbers.formats import FORMAT_OF_STORAGE

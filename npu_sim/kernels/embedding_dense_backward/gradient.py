@@ -23,7 +23,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.arrival_orders import SEQUENTIAL, next_core, seed_words
 from npu_sim.kernels.embedding_dense_backward.grouping import (
     INDEX_ORDER,
     STAGED,
@@ -51,6 +50,7 @@ from npu_sim.kernels.embedding_dense_backward.sums import (
     sum_runs,
 )
 from npu_sim.kernels.engine.compile import device_function, kernel, thread_count
+from npu_sim.kernels.shared.arrival_orders import SEQUENTIAL, next_core, seed_words
 from npu_sim.kernels.vectors.lanes import (
     LINE_BYTES,
     ONE,
@@ -80,7 +80,7 @@ class ArrivalOrder(NamedTuple):
     by_slot: bool
     """Whether ``core_starts`` are slots rather than rows of grad."""
     order: int
-    """Code of the order; see `npu_sim.kernels.arrival_orders`."""
+    """Code of the order; see `npu_sim.kernels.shared.arrival_orders`."""
     seed: tuple[int, int]
 
 
@@ -159,7 +159,8 @@ def merge_rows(
     rows : int64
         Weight rows that depend on the order of arrival.
     order, seed : int
-        Code of the order (`npu_sim.kernels.arrival_orders`) and its seed, which only RANDOM uses.
+        Code of the order (`npu_sim.kernels.shared.arrival_orders`) and its seed, which only RANDOM
+        uses.
     """
     merged = marked.copy()
     arrival = ArrivalOrder(cut.core_starts(), cut.splits_slots, order, seed_words(seed))

@@ -70,8 +70,8 @@ def compute(run: "Run") -> None:
 def compute_step(run: "Run", powers: Powers, scalars: Mapping[str, Any], *, is_950: bool) -> None:
     """Compute the state after the step; on the cast path around a kernel of fp32 tensors."""
     with run.watch.stage("load"):
-        from npu_sim.kernels.apply_adam_w_v2 import Scalars, State, apply_adam_w
-        from npu_sim.kernels.elementwise import narrow_array, widen_array
+        from npu_sim.kernels.apply_adam_w_v2 import Arithmetic, Scalars, State, apply_adam_w
+        from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
     row, is_cast = run.case.row, path_of(run.case.row) == CAST
     names = STATE if row.amsgrad else STATE[:-1]
     with run.watch.stage("compute"):
@@ -81,8 +81,11 @@ def compute_step(run: "Run", powers: Powers, scalars: Mapping[str, Any], *, is_9
         )
         new = old if is_cast else [run.written(f"{name}_out").reshape(-1) for name in names]
         no_norm = () if row.amsgrad else (grad[:0],)
+        arithmetic = Arithmetic(
+            sums_products=is_950, divides_root=is_950, rounds_half_away=not is_950
+        )
         counts = apply_adam_w(
-            State(*old, *no_norm), grad, Scalars(**scalars), is_950, State(*new, *no_norm)
+            State(*old, *no_norm), grad, Scalars(**scalars), arithmetic, State(*new, *no_norm)
         )
         if is_cast:
             for name, array in zip(names, new, strict=True):

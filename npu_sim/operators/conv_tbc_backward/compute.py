@@ -12,7 +12,7 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import ORDERED_ADDITIONS, Case, Run, storage_view
 from npu_sim.kernels import conv_tbc_backward as kernels
-from npu_sim.kernels.elementwise import narrow_array, widen_array
+from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.numbers.values import normal
 from npu_sim.operators.conv_tbc_backward.declaration import computed_in
 from npu_sim.operators.conv_tbc_backward.plan import converts_to_fp16, elementwise_gradients

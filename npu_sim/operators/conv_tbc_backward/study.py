@@ -20,7 +20,7 @@ from npu_sim.framework.vocabulary import (
 )
 from npu_sim.kernels import conv_tbc_backward as kernels
 from npu_sim.kernels.conv_tbc_backward.weight import visits_by_core
-from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, widen_array
+from npu_sim.kernels.shared.elementwise import narrow_array, round_to_hf32, widen_array
 from npu_sim.operators.conv_tbc_backward.compute import roundings, splits_of
 from npu_sim.operators.conv_tbc_backward.declaration import CUBE_MATH_TYPES, compute_dtype
 from npu_sim.operators.loading import load_operator

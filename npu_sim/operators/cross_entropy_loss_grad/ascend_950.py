@@ -207,7 +207,7 @@ def compute(run: Run) -> None:
         return
     with run.watch.stage("load"):
         from npu_sim.kernels import cross_entropy_loss_grad as kernels
-        from npu_sim.kernels.elementwise import widen_array
+        from npu_sim.kernels.shared.elementwise import widen_array
     row, is_whole = case.row, tiler.schedule_of(tiling) == tiler.WHOLE_ROWS
     with run.watch.stage("check"):
         weight = run.stored("weight") if row.weighted else np.empty(0, np.float32)

@@ -37,7 +37,7 @@ def compute(run: Run) -> None:
     case = run.case
     with run.watch.stage("load"):
         from npu_sim.kernels import cross_entropy_loss_grad as kernels
-        from npu_sim.kernels.elementwise import widen_array
+        from npu_sim.kernels.shared.elementwise import widen_array
     row = case.row
     with run.watch.stage("check"):
         weight = run.stored("weight") if row.weighted else np.empty(0, np.float32)

@@ -67,8 +67,8 @@ from npu_sim.operators.embedding_dense_backward.plan import (
 from npu_sim.operators.embedding_dense_backward.study import IndexRun, TreeOfRow, chunks_of
 from npu_sim.operators.shared.study import Changes, Claim, StudyCall, Tree, left_fold
 from npu_sim.tiling.ascend_950 import embedding_dense_backward as v2
-from npu_sim.tiling.ascend_950 import embedding_dense_grad as v1
-from npu_sim.tiling.ascend_950.embedding_dense_grad import Problem
+from npu_sim.tiling.ascend_950.embedding_dense_backward import embedding_dense_grad as v1
+from npu_sim.tiling.ascend_950.embedding_dense_backward.embedding_dense_grad import Problem
 from npu_sim.timelines import (
     Copy,
     Node,
@@ -408,7 +408,7 @@ def compute(run: Run) -> None:
     """Compute the gradient."""
     case, row = run.case, run.case.row
     with run.watch.stage("load"):
-        from npu_sim.kernels.embedding_dense_backward import ascend_950 as kernels
+        from npu_sim.kernels.ascend_950 import embedding_dense_backward as kernels
     with run.watch.stage("check"):
         indices = checked_indices(run.tensors["indices"], row.num_weights)
     with run.watch.stage("compute"):

@@ -26,7 +26,7 @@ from npu_sim.framework.vocabulary import (
 )
 from npu_sim.operators.embedding_dense_backward import plan
 from npu_sim.tiling import embedding_dense_backward as v2
-from npu_sim.tiling import embedding_dense_grad as v1
+from npu_sim.tiling.embedding_dense_backward import embedding_dense_grad as v1
 
 UINT64_MAX = 2**64 - 1
 

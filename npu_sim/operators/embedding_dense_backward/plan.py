@@ -48,7 +48,7 @@ from npu_sim.framework.vocabulary import (
 )
 from npu_sim.operators.shared.launches import Executor
 from npu_sim.tiling import embedding_dense_backward as v2
-from npu_sim.tiling import embedding_dense_grad as v1
+from npu_sim.tiling.embedding_dense_backward import embedding_dense_grad as v1
 
 KERNELS = ("none", "EmbeddingDenseGradV2", "EmbeddingDenseGrad")
 KERNEL_GRAD_V2, KERNEL_GRAD = 1, 2

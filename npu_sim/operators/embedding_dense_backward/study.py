@@ -255,7 +255,7 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
 
 def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, float, str]]:
     """Return the errors of scaling, in ulp: reciprocal instead of division, and fp32 counters."""
-    from npu_sim.kernels.elementwise import ulp_distance
+    from npu_sim.kernels.shared.elementwise import ulp_distance
 
     if not call.arguments.scale_grad_by_freq:
         return []
@@ -560,7 +560,7 @@ def _sort_trick() -> Shown:
 
 
 def _path_switch() -> Shown:
-    from npu_sim.kernels.elementwise import ulp_distance
+    from npu_sim.kernels.shared.elementwise import ulp_distance
 
     rows, dim = 600, 520
     rng = np.random.default_rng(0)
@@ -637,7 +637,7 @@ def _saturation() -> Shown:
 
 
 def _reciprocal() -> Shown:
-    from npu_sim.kernels.elementwise import ulp_distance
+    from npu_sim.kernels.shared.elementwise import ulp_distance
 
     counts = np.arange(1, 200)
     indices = np.repeat(np.arange(counts.size), counts).astype(np.int32)

@@ -72,12 +72,13 @@ def compute(run: Run) -> None:
             check_ids(run.tensors["indices"])
     with run.watch.stage("load"):
         from npu_sim.kernels import moe_token_permute as kernels
+        from npu_sim.kernels.shared.row_copies import copy_rows
     with run.watch.stage("compute"):
         row, ids = run.case.row, run.stored("indices").reshape(-1)
         places, permuted = run.written("sorted_indices"), run.written("permuted_tokens")
         kernels.sort_ids(ids, places)
         if row.hidden:
-            kernels.copy_rows(
+            copy_rows(
                 run.stored("tokens").reshape(row.num_tokens, -1),
                 places,
                 permuted.reshape(-1, row.hidden),

@@ -20,7 +20,7 @@ def compute(run: Run) -> None:
         token_sums.sum_rows(run, "permuted_tokens", "unpermuted_tokens", run.case.row.top_k)
     else:
         with run.watch.stage("load"):
-            from npu_sim.kernels.moe_token_permute import gather_rows
+            from npu_sim.kernels.shared.row_copies import gather_rows
         with run.watch.stage("compute"):
             out = run.written("unpermuted_tokens")
             gather_rows(run.stored("permuted_tokens"), run.stored("sorted_indices"), out)

@@ -126,9 +126,9 @@ def write_gradients(
     """
     case, sums = run.case, np.empty(0, np.float32)
     with run.watch.stage("load"):
-        from npu_sim.kernels.elementwise import narrow_array, widen_array
-        from npu_sim.kernels.moe_token_permute import gather_rows
         from npu_sim.kernels.moe_token_unpermute_grad import Cut, Summation, weigh_and_multiply
+        from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
+        from npu_sim.kernels.shared.row_copies import gather_rows
     with run.watch.stage("compute"):
         g, out = run.stored("unpermuted_tokens_grad"), run.written("permuted_tokens_grad")
         if case.row.has_probs:

@@ -94,7 +94,7 @@ def row_writes(
     call: StudyCall, result: Result, output: str, stops: Sequence[int]
 ) -> Iterator[LastWrites]:
     """Like :func:`writes`, given for every core the entry behind its last one."""
-    from npu_sim.kernels.elementwise import narrow_array
+    from npu_sim.kernels.shared.elementwise import narrow_array
 
     indices, top_k = call.tensors["sorted_indices"].reshape(-1), experts(call)
     gradient, probs = call.tensors["unpermuted_tokens_grad"], call.tensors.get("probs")

@@ -56,7 +56,7 @@ from npu_sim.timelines import (
 )
 
 if TYPE_CHECKING:
-    from npu_sim.kernels.rms_norm_grad_950 import Trees
+    from npu_sim.kernels.ascend_950.rms_norm_grad import Trees
 
 PATHS = {
     tiler.KEY_FULL_LOAD: "columns, all rows at once",
@@ -229,7 +229,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
 
 def trees_of(case: Case) -> "Trees":
     """Return the kernel's argument for the order of the rows in dgamma."""
-    from npu_sim.kernels import rms_norm_grad_950 as kernels
+    from npu_sim.kernels.ascend_950 import rms_norm_grad as kernels
 
     if tiler.is_big(case.tiling):
         split = case.tiling.row_blocks
@@ -241,7 +241,7 @@ def compute(run: Run) -> None:
     """Compute dx and dgamma; without rows dgamma is nan. A given workspace stays unfilled."""
     case = run.case
     with run.watch.stage("load"):
-        from npu_sim.kernels.rms_norm_grad_950 import Rows, rms_norm_grad
+        from npu_sim.kernels.ascend_950.rms_norm_grad import Rows, rms_norm_grad
     with run.watch.stage("compute"):
         shape, dgamma = (case.row.row, case.row.col), run.written("dgamma").reshape(-1)
         if case.tiling.tiling_key == tiler.KEY_NO_ROWS:

@@ -24,7 +24,7 @@ def four_axes(array: np.ndarray) -> np.ndarray:
 def compute(run: Run) -> None:
     """Compute out."""
     with run.watch.stage("load"):
-        from npu_sim.kernels.rotary import Tensors, rotate
+        from npu_sim.kernels.shared.rotation import Tensors, rotate
     with run.watch.stage("compute"):
         x, cos, sin = (four_axes(run.stored(name)) for name in ("x", "cos", "sin"))
         tensors = Tensors(x, cos, sin, run.written("y").reshape(-1))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from npu_sim.framework.vocabulary import Result
-from npu_sim.kernels.elementwise import narrow_array, widen_array
+from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.operators.rotary_position_embedding.compute import rotated
 from npu_sim.operators.shared.study import (
     Function,

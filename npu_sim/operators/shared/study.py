@@ -200,7 +200,7 @@ def fused_differs(
     call: StudyCall, dtype: str, variants: Variants, template: str
 ) -> list[tuple[str, float, str]]:
     """Return what fusing changes: the hook ``causes``, whose note has a share and a dtype."""
-    from npu_sim.kernels.elementwise import ulp_distance
+    from npu_sim.kernels.shared.elementwise import ulp_distance
 
     if dtype == "float32" or isinstance(call, UnfusedCall):
         return []
@@ -339,7 +339,7 @@ def fold_in_arrival_order(
 
     ``key`` is the key of the part in random orders.
     """
-    from npu_sim.kernels.arrival_orders import arrival_of, seed_words
+    from npu_sim.kernels.shared.arrival_orders import arrival_of, seed_words
 
     cores = np.array([core for core, _ in contributions], np.int64)
     zeros = np.zeros((cores.size, 1), np.float32)
@@ -383,7 +383,7 @@ def open_rule(
     result: Result, output: str, exact: np.ndarray, radius: np.ndarray, reason: str
 ) -> OpenRule:
     """Return the rule of an output that allows all values within a radius, rounded to its dtype."""
-    from npu_sim.kernels.elementwise import narrow_array
+    from npu_sim.kernels.shared.elementwise import narrow_array
 
     dtype, tiny = canonical_dtype(result.outputs[output].dtype), 2.0**-149
     low, high = (
@@ -418,7 +418,7 @@ def any_order(
     - ``reason``: reason of the rule.
     - ``saturate``: whether the product saturates results.
     """
-    from npu_sim.kernels.elementwise import narrow_array
+    from npu_sim.kernels.shared.elementwise import narrow_array
 
     exact, magnitudes = sums
     error = terms * 2.0**-24

@@ -459,11 +459,11 @@ def sum_rows(run: Run, source: str, result: str, top_k: int, **order: Any) -> No
     """Write the sums of the rows of every token, each weighted by its entry of probs if given.
 
     ``source``, ``result``: names of the tensor that has the rows, and of the sums. ``order``: as in
-    :func:`npu_sim.kernels.token_sums.sum_tokens`.
+    :func:`npu_sim.kernels.shared.token_sums.sum_tokens`.
     """
     with run.watch.stage("load"):
-        from npu_sim.kernels.elementwise import widen_array
-        from npu_sim.kernels.token_sums import sum_tokens
+        from npu_sim.kernels.shared.elementwise import widen_array
+        from npu_sim.kernels.shared.token_sums import sum_tokens
     with run.watch.stage("compute"):
         probs = (
             widen_array(run.stored("probs")).reshape(-1)

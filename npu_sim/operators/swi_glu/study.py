@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from npu_sim.framework.vocabulary import Result, Text, numpy_dtype
-from npu_sim.kernels.elementwise import narrow_array, widen_array
+from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.operators.shared.study import (
     DumpedTensor,
     Experiment,

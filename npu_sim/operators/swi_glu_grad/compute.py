@@ -26,7 +26,7 @@ def compute(run: Run, *, is_950: bool = False) -> None:
         x, y_grad = run.stored("x").reshape(whole), run.stored("y_grad").reshape(half)
         counted = OVERFLOWS_BELOW[is_950], ROOT if x.dtype == np.float32 else np.float32(np.nan)
         counts = kernels.swi_glu_grad(
-            x, y_grad, is_950, *counted, run.written("x_grad").reshape(whole)
+            x, y_grad, is_950, is_950, *counted, run.written("x_grad").reshape(whole)
         )
     run.caveats = data_caveats(run, counts)
 

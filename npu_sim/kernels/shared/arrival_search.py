@@ -13,12 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.arrival_orders import RANDOM, Contributions, arrival, open_lines, rounded
 from npu_sim.kernels.engine.compile import (
     device_function,
     long_kernel,
     thread_count,
     thread_scratch,
+)
+from npu_sim.kernels.shared.arrival_orders import (
+    RANDOM,
+    Contributions,
+    arrival,
+    open_lines,
+    rounded,
 )
 from npu_sim.kernels.vectors.lanes import ONE, ZERO, Floats, Integers
 

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.kernels.embedding_dense_backward.gradient import Staged, staged_in, sum_parts
 from npu_sim.kernels.embedding_dense_backward.grouping import (
     Integers,
@@ -32,6 +31,7 @@ from npu_sim.kernels.embedding_dense_backward.grouping import (
     shared_rows,
 )
 from npu_sim.kernels.embedding_dense_backward.sums import NO_ROWS, SCALE_SUM, Runs, sum_runs
+from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.kernels.vectors.lanes import Stored
 from npu_sim.numbers.formats import FORMAT_OF_STORAGE, from_storage, storage_view
 

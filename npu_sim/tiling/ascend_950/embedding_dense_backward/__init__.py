@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
-from npu_sim.tiling.ascend_950 import embedding_dense_grad as v1
-from npu_sim.tiling.ascend_950.embedding_dense_grad import Problem
+from npu_sim.tiling.ascend_950.embedding_dense_backward import embedding_dense_grad as v1
+from npu_sim.tiling.ascend_950.embedding_dense_backward.embedding_dense_grad import Problem
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
     FP32_BYTES,

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.kernels import rotary as kernels
+from npu_sim.kernels import rotary_position_embedding_grad as kernels
+from npu_sim.kernels.shared import rotation
 from npu_sim.numbers.formats import storage_view
 from tests.cases import every
 from tests.golden import DATA
@@ -68,7 +69,7 @@ def test_rotations_like_the_reference(dtype, interleaves):
             x, cos, sin = (draw(*of_tensor) for of_tensor in _three(shape, own, dtype))
             y = np.empty_like(x)
             stored = map(storage_view, (x, cos, sin, y.reshape(-1)))
-            kernels.rotate(kernels.Tensors(*stored), interleaves, turns_back)
+            rotation.rotate(rotation.Tensors(*stored), interleaves, turns_back)
             with np.errstate(over="ignore"):
                 wide = of(*(one.astype(F) for one in (x, cos, sin)), interleaves)
                 assert same(y, wide.astype(dtype))
@@ -110,9 +111,9 @@ def test_large_results_have_the_bits_of_small_ones():
     x = random.standard_normal((3, 1100, 7, 100), F)
     cos, sin = random.standard_normal((2, 1, 1100, 1, 100), F)
     whole, parts = np.empty_like(x), np.empty_like(x)
-    kernels.rotate(kernels.Tensors(x, cos, sin, whole.reshape(-1)), False, False)
+    rotation.rotate(rotation.Tensors(x, cos, sin, whole.reshape(-1)), False, False)
     for batch in range(3):
         one = slice(batch, batch + 1)
-        kernels.rotate(kernels.Tensors(x[one], cos, sin, parts[one].reshape(-1)), False, False)
+        rotation.rotate(rotation.Tensors(x[one], cos, sin, parts[one].reshape(-1)), False, False)
     assert whole.nbytes > 1 << 23
     assert np.array_equal(whole, parts)

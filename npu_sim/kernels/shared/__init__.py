@@ -1,0 +1,1 @@
+"""Kernels that several operators, studies or searches run, one module for each concept."""
