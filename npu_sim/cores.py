@@ -177,15 +177,11 @@ def require_release(release: str | float) -> str:
             near = min(same_major, key=lambda known: round(abs(float(known) - float(name)), 6))
         raise UsageError(
             "release",
-            Text(
-                "release = {release}: no such release of the product's software",
-                release=shown(release),
-            ),
-            Text(
-                "releases: {release_names}{hint}",
-                release_names=", ".join(release_names()),
-                hint=closest(near, same_major),
-            ),
+            "release = {release}: no such release of the product's software",
+            "releases: {release_names}{hint}",
+            release=shown(release),
+            release_names=", ".join(release_names()),
+            hint=closest(near, same_major),
         )
     return name
 
@@ -343,12 +339,12 @@ class Profile(BaseModel):
         if wanted is None:
             raise UsageError(
                 "soc",
-                Text("soc = {soc}: {name} has no such SoC", self.product, soc=shown(soc)),
-                Text(
-                    "its SoCs: {socs}{hint}",
-                    socs=", ".join(self.product.socs),
-                    hint=near_soc(soc, self.product.socs),
-                ),
+                "soc = {soc}: {name} has no such SoC",
+                "its SoCs: {socs}{hint}",
+                soc=shown(soc),
+                name=self.product.name,
+                socs=", ".join(self.product.socs),
+                hint=near_soc(soc, self.product.socs),
             )
         return self if wanted == self.soc else self.model_copy(update={"soc": wanted})
 
@@ -414,8 +410,12 @@ def load_profile(
         file, line and key.
     """
     if not isinstance(soc, str | None):
-        hint = "a SoC of the product, or None for its default"
-        raise UsageError("soc", "soc = {soc} is not a name", hint, soc=shown(soc))
+        raise UsageError(
+            "soc",
+            "soc = {soc} is not a name",
+            "a SoC of the product, or None for its default",
+            soc=shown(soc),
+        )
     release = None if release is None else require_release(release)
     if isinstance(product, Profile):
         return (product if soc is None else product.with_soc(soc)).with_release(release)
@@ -480,8 +480,11 @@ def with_socs(profiles: Sequence[Profile], socs: Sequence[str]) -> list[Profile]
             known = [profile.soc for profile in profiles]
             raise UsageError(
                 "soc",
-                Text("soc = {soc}: not among the chosen products", soc=shown(soc)),
-                Text("SoCs: {known}{hint}", known=", ".join(known), hint=near_soc(soc, known)),
+                "soc = {soc}: not among the chosen products",
+                "SoCs: {known}{hint}",
+                soc=shown(soc),
+                known=", ".join(known),
+                hint=near_soc(soc, known),
             )
         chosen += matches
     return [profile for profile in profiles if profile in chosen]

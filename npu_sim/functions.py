@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.target import Limits
-from npu_sim.language import Argument, Text
+from npu_sim.language import Argument
 from npu_sim.status import UsageError, without_internal_frames
 
 if TYPE_CHECKING:
@@ -160,14 +160,16 @@ def _check_path(
     except OSError as error:
         raise UsageError(
             "calls",
-            Text("{calls}: cannot be read: {strerror}", error, calls=calls),
+            "{calls}: cannot be read: {strerror}",
             "a file of calls, one JSON object a line",
+            calls=calls,
+            strerror=error.strerror,
         ) from None
     except UsageError as error:
         if error.argument != "calls":
             raise
         raise UsageError(
-            "calls", Text("{calls}: {message}", error, calls=calls), error.hint
+            "calls", "{calls}: {message}", error.hint, calls=calls, message=error.message
         ) from None
 
 
@@ -232,7 +234,9 @@ def model(
     try:
         from npu_sim.torch.models import recorded_model
     except ImportError as error:
-        raise UsageError("model", str(error), "pip install torch transformers") from None
+        raise UsageError(
+            "model", "{error}", "pip install torch transformers", error=error
+        ) from None
     recording = recorded_model(
         config,
         batch=batch,

@@ -165,7 +165,7 @@ class Product(BaseModel):
             if chip.ub_bytes <= self.ub_reserved_bytes:
                 message = Text(
                     "{ub_bytes} must exceed ub_reserved_bytes {ub_reserved_bytes}",
-                    chip,
+                    ub_bytes=chip.ub_bytes,
                     ub_reserved_bytes=self.ub_reserved_bytes,
                 )
                 raise InvalidKeyError(("socs", soc, "ub_bytes"), message)
@@ -250,18 +250,17 @@ class ProductNames:
             )
         raise UsageError(
             "product",
-            Text("product = {text}: no such product", text=shown(text)),
-            Text(
-                "a SoC, a profile file ending in .yaml, or one of the products: {products}{hint}",
-                products=", ".join(self._products),
-                hint=near_soc(
-                    text,
-                    [
-                        name
-                        for product in self._products.values()
-                        for name in (product.name, *product.aliases, *product.socs)
-                    ],
-                ),
+            "product = {text}: no such product",
+            "a SoC, a profile file ending in .yaml, or one of the products: {products}{hint}",
+            text=shown(text),
+            products=", ".join(self._products),
+            hint=near_soc(
+                text,
+                [
+                    name
+                    for product in self._products.values()
+                    for name in (product.name, *product.aliases, *product.socs)
+                ],
             ),
         )
 
@@ -282,8 +281,11 @@ class ProductNames:
         names = [soc for product in self._products.values() for soc in product.socs]
         raise UsageError(
             "soc",
-            Text("soc = {text}: no shipped product has such a SoC", text=shown(text)),
-            Text("SoCs: {names}{hint}", names=", ".join(names), hint=near_soc(text, names)),
+            "soc = {text}: no shipped product has such a SoC",
+            "SoCs: {names}{hint}",
+            text=shown(text),
+            names=", ".join(names),
+            hint=near_soc(text, names),
         )
 
 
@@ -297,10 +299,11 @@ def _ambiguous(argument: str, text: str, meanings: Sequence[tuple[str, str | Non
     )
     return UsageError(
         argument,
-        Text(
-            "{argument} = {text} may be {meant}", argument=argument, text=shown(text), meant=meant
-        ),
+        "{argument} = {text} may be {meant}",
         "write the product, or the whole name of a SoC",
+        argument=argument,
+        text=shown(text),
+        meant=meant,
     )
 
 

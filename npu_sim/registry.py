@@ -7,7 +7,6 @@ some under the entry point group :data:`ENTRY_POINTS`, and :func:`npu_sim.regist
 from functools import cache
 from typing import Any, NamedTuple
 
-from npu_sim.language import Text
 from npu_sim.status import UsageError, closest, plain_name, shown
 
 ENTRY_POINTS = "npu_sim.operators"
@@ -256,8 +255,11 @@ def unknown_operator(name: str) -> UsageError:
     names = [entry.name for entry in all_operators()]
     return UsageError(
         "operator",
-        Text("operator = {name}: no such operator", name=shown(name)),
-        Text("operators: {names}{hint}", names=", ".join(names), hint=closest(name, names)),
+        "operator = {name}: no such operator",
+        "operators: {names}{hint}",
+        name=shown(name),
+        names=", ".join(names),
+        hint=closest(name, names),
     )
 
 

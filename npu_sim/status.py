@@ -38,29 +38,40 @@ INNER_FAILURE = Status.ACLNN_ERR_INNER
 INNER_NULL_POINTER = Status.ACLNN_ERR_INNER_NULLPTR
 
 
+def _text(template: str, fields: dict[str, Any]) -> str:
+    """Return a template with its fields; a text that was made elsewhere stays."""
+    is_template = "{" in template and not isinstance(template, Text | Verbatim)
+    return Text(template, **fields) if fields and is_template else template
+
+
 class NpuSimError(Exception):
     """Base class of the errors: :class:`AclnnError` and :class:`UsageError`.
 
-    Attributes
+    Parameters
     ----------
     argument
         Name of the invalid argument, as the caller wrote it.
-    message
-        The value and the limit that it violates.
+    template
+        The value and the limit that it violates: the template of a
+        :class:`~npu_sim.language.Text`, or a text that was made elsewhere.
     hint
-        The nearest legal value, or what to do. May be empty.
+        The nearest legal value, or what to do, likewise. May be empty.
+    fields
+        Values of the fields of both templates.
+
+    Attributes
+    ----------
+    argument, message, hint
+        The argument and the finished texts.
     outcome
         Outcome of the call in JSON.
-
-    With ``fields``, message and hint are templates of a :class:`~npu_sim.language.Text`.
     """
 
     outcome: ClassVar[str] = "usage"
 
-    def __init__(self, argument: str, message: str, hint: str = "", **fields: Any) -> None:
+    def __init__(self, argument: str, template: str, hint: str = "", /, **fields: Any) -> None:
         self.argument = argument
-        self.message = Text(message, **fields) if fields else message
-        self.hint = Text(hint, **fields) if fields else hint
+        self.message, self.hint = _text(template, fields), _text(hint, fields)
         super().__init__(argument, self.message, self.hint)
 
     def as_text(self) -> str:
@@ -89,9 +100,9 @@ class AclnnError(NpuSimError):
     outcome = "refused"
 
     def __init__(
-        self, status: Status, argument: str, message: str, hint: str = "", **fields: Any
+        self, status: Status, argument: str, template: str, hint: str = "", /, **fields: Any
     ) -> None:
-        super().__init__(argument, message, hint, **fields)
+        super().__init__(argument, template, hint, **fields)
         self.status = Status(status)
         self.args = (self.status, *self.args)
 

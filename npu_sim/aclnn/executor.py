@@ -111,34 +111,34 @@ class AclOpExecutor:
         needed = self.workspace.total_bytes
         if needed == 0:
             return
-        hint = Text("the first stage returned {needed} bytes", needed=needed)
+        hint = "the first stage returned {needed} bytes"
         if workspace is None:
             raise AclnnError(
                 NULL_POINTER,
                 "workspace",
-                Text("workspace is missing: {needed} bytes are needed", needed=needed),
+                "workspace is missing: {needed} bytes are needed",
                 hint,
+                needed=needed,
             )
         memory = _writable_bytes(workspace)
         if workspace_size < needed:
             raise AclnnError(
                 INVALID,
                 "workspaceSize",
-                Text(
-                    "workspaceSize = {workspace_size} is too small", workspace_size=workspace_size
-                ),
+                "workspaceSize = {workspace_size} is too small",
                 hint,
+                workspace_size=workspace_size,
+                needed=needed,
             )
         if memory.size < workspace_size:
             raise AclnnError(
                 INVALID,
                 "workspace",
-                Text(
-                    "workspace has {size} bytes, but workspaceSize is {workspace_size}",
-                    size=memory.size,
-                    workspace_size=workspace_size,
-                ),
+                "workspace has {size} bytes, but workspaceSize is {workspace_size}",
                 hint,
+                size=memory.size,
+                workspace_size=workspace_size,
+                needed=needed,
             )
         if memory.ctypes.data % WORKSPACE_ALIGNMENT:
             raise AclnnError(
@@ -298,8 +298,10 @@ class Prototype:
                 raise AclnnError(
                     NULL_POINTER,
                     argument.name,
-                    Text("{name} is missing", name=name),
-                    f"{name}: {argument.help}",
+                    "{name} is missing",
+                    "{name}: {help}",
+                    help=argument.help,
+                    name=name,
                 )
         attributes = {
             argument.name: _converted(argument, name, values[name])

@@ -43,16 +43,12 @@ def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
     except (OSError, ValueError) as error:
         raise UsageError(
             argument,
-            Text(
-                "{path}: cannot be read: {why}",
-                path=path,
-                why=getattr(error, "strerror", None) or error,
-            ),
+            "{path}: cannot be read: {why}",
             hint,
+            path=path,
+            why=getattr(error, "strerror", None) or error,
         ) from None
-    raise UsageError(
-        argument, Text("{path}: cannot be read: it is not a plain file", path=path), hint
-    )
+    raise UsageError(argument, "{path}: cannot be read: it is not a plain file", hint, path=path)
 
 
 def read_limited(argument: str, path: Path, most_bytes: int, hint: str) -> bytes:
@@ -65,12 +61,10 @@ def read_limited(argument: str, path: Path, most_bytes: int, hint: str) -> bytes
     if len(content) > most_bytes:
         raise UsageError(
             argument,
-            Text(
-                "{path} is larger than {most_bytes} bytes, the most that is read of such a file",
-                path=path,
-                most_bytes=most_bytes,
-            ),
+            "{path} is larger than {most_bytes} bytes, the most that is read of such a file",
             hint,
+            path=path,
+            most_bytes=most_bytes,
         )
     return content
 
@@ -131,14 +125,12 @@ class YamlDocument:
         """Return the error for a key of this file."""
         return UsageError(
             self.argument,
-            Text(
-                "{path}, line {line}: {name}: {problem}",
-                self,
-                line=self.line(key),
-                name=".".join(str(part) for part in key) or "the file",
-                problem=problem,
-            ),
+            "{path}, line {line}: {name}: {problem}",
             hint,
+            path=self.path,
+            line=self.line(key),
+            name=".".join(str(part) for part in key) or "the file",
+            problem=problem,
         )
 
     def validation_error(self, error: ValidationError, *known_keys: Iterable[str]) -> UsageError:
@@ -238,7 +230,7 @@ def _refuse_unsafe(text: str, path: Path, loader_class: Any, refusal: Refusal) -
     for event in yaml.parse(text, Loader=loader_class):
         where = partial(_place, path, event)
         if isinstance(event, yaml.AliasEvent):
-            message = Text("write out what *{anchor} stands for", event)
+            message = Text("write out what *{anchor} stands for", anchor=event.anchor)
             raise refusal(Text("{where}: such files take no aliases", where=where()), message)
         tag = getattr(event, "tag", None)
         if tag is not None:

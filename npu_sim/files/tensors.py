@@ -39,22 +39,21 @@ def read_tensor(name: str, text: str) -> np.ndarray:
         except Exception as error:  # NumPy evaluates headers as Python, so any error is possible
             raise UsageError(
                 name,
-                Text(
-                    "{name} = {text}: cannot be read: {error}",
-                    name=name,
-                    text=repr(text),
-                    error=error,
-                ),
+                "{name} = {text}: cannot be read: {error}",
                 hint,
+                name=name,
+                text=repr(text),
+                error=error,
             ) from None
     if array.dtype.kind == "V" and array.dtype.itemsize == 2:
         array = array.view(numpy_dtype("bfloat16"))  # numpy.save stores ml_dtypes as void
     if array.dtype == np.uint16 and not dtype:
-        hint = Text("for bits of bfloat16 write {text}:bf16, of float16 {text}:fp16", text=text)
         raise UsageError(
             name,
-            Text("{name} = {text}: uint16 is no dtype of a tensor", name=name, text=text),
-            hint,
+            "{name} = {text}: uint16 is no dtype of a tensor",
+            "for bits of bfloat16 write {text}:bf16, of float16 {text}:fp16",
+            name=name,
+            text=text,
         )
     try:
         return _taken_as(array, numpy_dtype(dtype)) if dtype else array

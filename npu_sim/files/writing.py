@@ -27,12 +27,10 @@ def cannot_write(argument: str, path: Path, error: OSError | ValueError) -> Usag
     full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     return UsageError(
         argument,
-        Text(
-            "{path}: cannot be written: {why}",
-            path=_shown(path),
-            why=getattr(error, "strerror", None) or error,
-        ),
+        "{path}: cannot be written: {why}",
         "make room, or name a file on another disk" if full else HINT,
+        path=_shown(path),
+        why=getattr(error, "strerror", None) or error,
     )
 
 
@@ -51,12 +49,10 @@ def require_target(path: Path, argument: str = "out") -> None:
         if not folder.is_dir():
             raise UsageError(
                 argument,
-                Text(
-                    "{path}: the folder {folder} does not exist",
-                    path=_shown(path),
-                    folder=_shown(folder),
-                ),
+                "{path}: the folder {folder} does not exist",
                 HINT,
+                path=_shown(path),
+                folder=_shown(folder),
             )
         if is_reserved(path):
             raise UsageError(
@@ -66,7 +62,7 @@ def require_target(path: Path, argument: str = "out") -> None:
                 path=_shown(path),
             )
         if (path.exists() and not path.is_file()) or is_open_stream(path):
-            raise UsageError(argument, Text("{path} is not a plain file", path=_shown(path)), HINT)
+            raise UsageError(argument, "{path} is not a plain file", HINT, path=_shown(path))
         with tempfile.TemporaryFile(dir=folder):
             pass
     except UsageError:
@@ -87,13 +83,16 @@ def require_separate(outputs: Mapping[str, Path], inputs: Iterable[Path]) -> Non
     used = dict.fromkeys(map(_identity, inputs), "")
     for argument, path in outputs.items():
         other = used.setdefault(_identity(path), argument)
-        if not other:
-            message = Text("{path} is an input of this command", path=_shown(path))
-        elif other != argument:
-            message = Text("{path} is also given as {other}", path=_shown(path), other=other)
-        else:
-            continue
-        raise UsageError(argument, message, "name another file")
+        if other != argument:
+            raise UsageError(
+                argument,
+                "{path} is also given as {other}"
+                if other
+                else "{path} is an input of this command",
+                "name another file",
+                path=_shown(path),
+                other=other,
+            )
 
 
 def link_target(path: Path) -> Path:

@@ -444,9 +444,9 @@ def from_storage(bits: Array, dtype: Any) -> Array:
         raise ValueError(
             Text(
                 "{name} is stored as {storage}, not as {dtype}",
-                bits,
                 name=name,
                 storage=STORAGE[name],
+                dtype=bits.dtype,
             )
         )
     return bits.view(numpy_dtype(name))
@@ -503,7 +503,11 @@ def stored_as(array: Any, kind: Format) -> Array:
     values = as_array(array)
     if values.dtype not in (STORAGE[kind.storage], numpy_dtype(kind.storage)):
         raise ValueError(
-            Text("expected an array of {storage}, not of {dtype}", kind, dtype=values.dtype)
+            Text(
+                "expected an array of {storage}, not of {dtype}",
+                storage=kind.storage,
+                dtype=values.dtype,
+            )
         )
     return kernel_input(values)
 

@@ -223,7 +223,7 @@ def narrow(value: np.float32, out: np.ndarray[Any, Any]) -> Any:
     if kind is np.float32:
         _bits_of(value)  # refuses fp64, like the other formats
         return value
-    raise TypeError(Text("not a storage dtype: {dtype}; int16, uint16 or float32", out))
+    raise TypeError(Text("not a storage dtype: {dtype}; int16, uint16 or float32", dtype=out.dtype))
 
 
 # --- Compiled versions ---

@@ -157,7 +157,7 @@ def required(library: str) -> Any:
         return import_module(library)
     except ImportError:
         raise UsageError(
-            library, Text("{library} is not installed", library=library), f"pip install {library}"
+            library, "{library} is not installed", "pip install {library}", library=library
         ) from None
 
 

@@ -307,8 +307,17 @@ class Caveat(Frozen):
     def in_words(self) -> str:
         """The message, with the software that has a likely defect where that is known."""
         if self.until:
-            return Text("{message} (seen in release {since}, mended in {until})", self)
-        return Text("{message} (seen in release {since})", self) if self.since else self.message
+            return Text(
+                "{message} (seen in release {since}, mended in {until})",
+                message=self.message,
+                since=self.since,
+                until=self.until,
+            )
+        return (
+            Text("{message} (seen in release {since})", message=self.message, since=self.since)
+            if self.since
+            else self.message
+        )
 
 
 def caveat(
@@ -372,8 +381,14 @@ class OutputOrder(Frozen):
     def in_words(self) -> str:
         """Output and order: ``grad_weight depends on timing``."""
         if self.race:
-            return Text("{output} can be overwritten, see {race}", self)
-        return Text("{output} {value}", self, value="fixed" if self.fixed else "depends on timing")
+            return Text(
+                "{output} can be overwritten, see {race}", output=self.output, race=self.race
+            )
+        return Text(
+            "{output} {value}",
+            output=self.output,
+            value="fixed" if self.fixed else "depends on timing",
+        )
 
 
 Item = TypeVar("Item")

@@ -77,7 +77,13 @@ def executor_entries(nodes: Sequence[Launch]) -> tuple[Entry, ...]:
         known = tuple(part for part in node.workspace if part.evidence is not Evidence.UNKNOWN)
         if known:
             entries.append(
-                Entry(Text("workspace of {kernel}", node), _bytes_of(known), index, index, known)
+                Entry(
+                    Text("workspace of {kernel}", kernel=node.kernel),
+                    _bytes_of(known),
+                    index,
+                    index,
+                    known,
+                )
             )
         for tensor in node.outputs:
             # A later node may write a tensor in place, which already has its area.

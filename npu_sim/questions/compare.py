@@ -136,7 +136,7 @@ def _concerns(switch: ReleaseSwitch, before: Plan, after: Plan) -> bool:
 def _facts(outcome: Plan | Unplanned) -> dict[str, str]:
     """Return the compared facts of an outcome as text."""
     if isinstance(outcome, NO_PLAN):
-        return {OUTCOME: Text("{label}: {message}", outcome)}
+        return {OUTCOME: Text("{label}: {message}", label=outcome.label, message=outcome.message)}
     facts = {
         OUTCOME: outcome.outcome,
         "path": outcome.path,
@@ -146,7 +146,7 @@ def _facts(outcome: Plan | Unplanned) -> dict[str, str]:
         "launches": _launches(outcome),
         "workspace": Text(
             "{total_bytes} bytes{unknown}",
-            outcome.workspace,
+            total_bytes=outcome.workspace.total_bytes,
             unknown=" + unknown" if outcome.workspace.unknown else "",
         ),
         "order": ", ".join(order.in_words for order in outcome.order),

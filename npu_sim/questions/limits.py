@@ -23,7 +23,6 @@ from npu_sim.framework.checking import row_planner, rules_on
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import FixedCall, fixed_call, overflow_of
 from npu_sim.framework.target import LIMITS, Limits, Target, require_bool
-from npu_sim.language import Text
 from npu_sim.operators.loading import load_operator
 from npu_sim.plans.answers import Printed
 from npu_sim.questions.varied_calls import device_groups, number_of
@@ -261,15 +260,16 @@ def limits(
     if len(names) > 2:
         raise UsageError(
             "vary",
-            Text("vary: {names_count} names", names_count=len(names)),
+            "vary: {names_count} names",
             "one name, or two for a frontier",
+            names_count=len(names),
         )
     call = fixed_call(declared, fixed, require_bool("deterministic", deterministic))
     groups = device_groups(product, soc, release)
     second, _, listed = (names[1] if len(names) > 1 else "").partition("=")
     axes = [number_of(call, name) for name in (*names[:1], *([second] if second else []))]
     if len(set(axes)) < len(axes):
-        raise UsageError("vary", Text("vary: {name} twice", axes[0]), "two different names")
+        raise UsageError("vary", "vary: {name} twice", "two different names", name=axes[0].name)
     vary, along = (*(axis.name for axis in axes), "", "")[:2]
     others = {name: value for name, value in call.values.items() if name not in (vary, along)}
     rows = tuple(_rows(call, axes, listed, groups))

@@ -124,8 +124,10 @@ def _finding(path: Path, number: int, line: bytes) -> Finding:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UsageError(
             "baseline",
-            Text("{path}: line {number} is not an accepted finding", path=path, number=number),
+            "{path}: line {number} is not an accepted finding",
             HINT,
+            path=path,
+            number=number,
         ) from None
     return finding
 
@@ -221,16 +223,12 @@ def policy_of(
         if criterion not in CRITERIA:
             raise UsageError(
                 "fail_on",
-                Text(
-                    "{fail_on} = {criterion}: no such criterion",
-                    fail_on=Argument("fail_on"),
-                    criterion=repr(criterion),
-                ),
-                Text(
-                    "one of: {allowed}{hint}",
-                    allowed=", ".join(CRITERIA),
-                    hint=closest(criterion, CRITERIA),
-                ),
+                "{fail_on} = {criterion}: no such criterion",
+                "one of: {allowed}{hint}",
+                fail_on=Argument("fail_on"),
+                criterion=repr(criterion),
+                allowed=", ".join(CRITERIA),
+                hint=closest(criterion, CRITERIA),
             )
     names = product_names(informational) if informational else ()
     return Policy(
@@ -249,15 +247,11 @@ def size_of(text: str) -> int:
     if match is None or match[2] not in UNITS:
         raise UsageError(
             "max_workspace",
-            Text(
-                "{max_workspace} = {text} is not a size",
-                max_workspace=Argument("max_workspace"),
-                text=repr(text),
-            ),
-            Text(
-                "a number of bytes, or with a unit: {units}",
-                units=", ".join(unit for unit in UNITS if unit),
-            ),
+            "{max_workspace} = {text} is not a size",
+            "a number of bytes, or with a unit: {units}",
+            max_workspace=Argument("max_workspace"),
+            text=repr(text),
+            units=", ".join(unit for unit in UNITS if unit),
         )
     return int(float(match[1]) * UNITS[match[2]])
 
@@ -570,7 +564,7 @@ def check_file(
                 seen[text] = rows[key], values.get("count", 1)
             except (MalformedLineError, UsageError) as error:
                 answer = malformed(values, number, error)
-                key = Text("malformed {op} {reason}", answer)
+                key = f"malformed {answer.op} {answer.reason}"
                 cells = {target.label: answer for target in targets}
                 rows.setdefault(key, Row(number, answer.op, "", _remarks(values), cells))
                 seen[text] = rows[key], 1
@@ -584,8 +578,9 @@ def check_file(
         first = next((cell.reason for _, _, cell in matrix.cells()), empty)
         raise UsageError(
             "calls",
-            Text("no line is a call: {first}", first=first),
+            "no line is a call: {first}",
             "one JSON object a line, with op and inputs",
+            first=first,
         )
     return matrix
 

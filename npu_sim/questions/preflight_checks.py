@@ -111,7 +111,7 @@ class Checked:
         if self.differences:
             return "different"
         refused = self.outcome == REFUSED and self.status
-        return Text("refused {status}", self) if refused else self.outcome
+        return Text("refused {status}", status=self.status) if refused else self.outcome
 
     @property
     def workspace_bytes(self) -> int:
@@ -358,7 +358,9 @@ def _check_kernel(call: Mapping[str, Any], answer: Checked, profile: Profile) ->
     except NotModelledError as error:
         return replace(answer, outcome=UNKNOWN, **_reason(error))
     except UsageError as error:
-        raise MalformedLineError(Text("inputs cannot be planned: {message}", error)) from None
+        raise MalformedLineError(
+            Text("inputs cannot be planned: {message}", message=error.message)
+        ) from None
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise MalformedLineError(
             Text(
@@ -441,8 +443,9 @@ def _overflow(plan: Plan) -> dict[str, str]:
         "argument": "product",
         "message": Text(
             "the buffers take {used_bytes} bytes, the Unified Buffer of {soc} has {capacity_bytes}",
-            memory,
+            used_bytes=memory.used_bytes,
             soc=plan.soc,
+            capacity_bytes=memory.capacity_bytes,
         ),
         "hint": "the product does not check it: take a chip with a larger one",
     }

@@ -22,7 +22,7 @@ from npu_sim.framework.arguments import Attribute, Number, plain_text
 from npu_sim.framework.inference import arguments_of, inferred
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import FixedCall, fixed_call
-from npu_sim.language import Text, grouped
+from npu_sim.language import grouped
 from npu_sim.operators.loading import load_operator
 from npu_sim.status import UsageError
 
@@ -43,13 +43,23 @@ def number_of(call: FixedCall, name: str) -> Number:
                 for axis in operator.sizes
                 if axis.name in named or axis.name in operator.expressions
             )
-            message = Text("{name} is a tensor: its sizes are {sizes}", tensor, sizes=sizes)
-            raise UsageError("vary", message, Text("vary one of: {sizes}", sizes=sizes))
+            raise UsageError(
+                "vary",
+                "{name} is a tensor: its sizes are {sizes}",
+                "vary one of: {sizes}",
+                name=tensor.name,
+                sizes=sizes,
+            )
     axis = operator.axis(name)
     if not isinstance(axis, Number):
         numbers = [axis.name for axis in operator.all_axes if isinstance(axis, Number)]
-        message = Text("vary: {name} is not a number", name=name)
-        raise UsageError("vary", message, Text("numbers: {numbers}", numbers=", ".join(numbers)))
+        raise UsageError(
+            "vary",
+            "vary: {name} is not a number",
+            "numbers: {numbers}",
+            name=name,
+            numbers=", ".join(numbers),
+        )
     return axis
 
 
@@ -94,8 +104,8 @@ def require_devices(profiles: list[Profile], **given: Any) -> list[Profile]:
         empty = [name for name, value in given.items() if value is not None and not items_of(value)]
         raise UsageError(
             (empty or ["product"])[0],
-            Text("no product, SoC or release is named"),
-            Text("all, or names separated by commas"),
+            "no product, SoC or release is named",
+            "all, or names separated by commas",
         )
     return profiles
 

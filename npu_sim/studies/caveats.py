@@ -109,10 +109,9 @@ def find_caveat(name: str) -> Experiment | None:
     names = [caveat.name for caveat in CAVEATS]
     raise UsageError(
         "name",
-        Text("name = {name}: no such caveat", name=repr(name)),
-        Text(
-            "experiments: {names}; codes of plans and runs as well{hint}",
-            names=", ".join(names),
-            hint=closest(name, [*names, *codes]),
-        ),
+        "name = {name}: no such caveat",
+        "experiments: {names}; codes of plans and runs as well{hint}",
+        name=repr(name),
+        names=", ".join(names),
+        hint=closest(name, [*names, *codes]),
     )

@@ -101,7 +101,7 @@ def _compare_output(
     if different.size == 0:
         return InvarianceRow(change, output, False)
     first = tuple(int(place) for place in different[0])
-    note = Text("{shape} of {size} elements", before, shape=different.shape[0])
+    note = Text("{shape} of {size} elements", shape=different.shape[0], size=before.size)
     values = float(before[first]), float(after[first])
     return InvarianceRow(change, output, True, first, *values, note)
 
@@ -195,7 +195,12 @@ def _machine_changes(base: StudyCall) -> Iterator[Change]:
             base.profile.chip.vector_cores,
             base.profile.chip.cube_cores,
         ):
-            text = Text("{vector_cores} vector and {cube_cores} cube cores ({soc})", chip, soc=soc)
+            text = Text(
+                "{vector_cores} vector and {cube_cores} cube cores ({soc})",
+                vector_cores=chip.vector_cores,
+                cube_cores=chip.cube_cores,
+                soc=soc,
+            )
             yield text, replace(base, profile=base.profile.with_soc(soc)), same
             break
     for product in shipped_products():

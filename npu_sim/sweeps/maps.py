@@ -240,7 +240,11 @@ class Columns:
         if not isinstance(plan, Plan):
             status = f"{int(plan.status)}, " if isinstance(plan, AclnnError) else ""
             return status + NUMBER.sub("N", plan.message)
-        key = "" if plan.tiling_key is None else Text(", key {tiling_key}", plan)
+        key = (
+            ""
+            if plan.tiling_key is None
+            else Text(", key {tiling_key}", tiling_key=plan.tiling_key)
+        )
         return NUMBER.sub("N", plan.path) + key
 
     def _runs(self, positions: Sequence[int]) -> list[list[Run]]:

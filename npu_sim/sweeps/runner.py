@@ -27,7 +27,7 @@ import numpy as np
 from npu_sim.framework.checking import UNCOUNTABLE, row_planner, rules_on
 from npu_sim.framework.checks import require_integer
 from npu_sim.framework.inference import plan_arguments
-from npu_sim.language import Argument, Text
+from npu_sim.language import Argument
 from npu_sim.operators import plan
 from npu_sim.operators.loading import load_operator
 from npu_sim.status import AclnnError, UsageError, closest, shown, without_internal_frames
@@ -73,12 +73,11 @@ def open_engine(
     if not isinstance(engine, str) or engine not in ENGINES:
         raise UsageError(
             "engine",
-            Text("engine = {engine}: no such engine", engine=shown(engine)),
-            Text(
-                "engines: {engines}{hint}",
-                engines=", ".join(ENGINES),
-                hint=closest(engine, ENGINES),
-            ),
+            "engine = {engine}: no such engine",
+            "engines: {engines}{hint}",
+            engine=shown(engine),
+            engines=", ".join(ENGINES),
+            hint=closest(engine, ENGINES),
         )
     if engine == "local":
         yield LocalEngine(space, columns, threads)

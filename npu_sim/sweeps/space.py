@@ -215,8 +215,10 @@ def make_space(
     if not isinstance(grid, Mapping) or not all(isinstance(name, str) for name in grid):
         raise UsageError(
             "grid",
-            Text("grid = {grid} is not a mapping", grid=shown(grid)),
-            "values by name, such as {'rows': '1..4096:*2'}",
+            "grid = {grid} is not a mapping",
+            "values by name, such as {example}",
+            grid=shown(grid),
+            example="{'rows': '1..4096:*2'}",
         )
     require_integer("seed", seed)
     if sample is not None:
@@ -319,8 +321,10 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
     if not (items := items_of(given)):
         raise UsageError(
             name,
-            Text("{name}: no values", name=name),
-            Text("for instance {name}={default}", axis, name=name),
+            "{name}: no values",
+            "for instance {name}={default}",
+            name=name,
+            default=axis.default,
         )
     if isinstance(axis, Number):
         ranges = [_read_range(axis, name, item) for item in items]
@@ -356,21 +360,17 @@ def _read_range(axis: Number, name: str, item: Any) -> AxisValues:
     if first > last:
         raise UsageError(
             name,
-            Text(
-                "{name} = {item}: {first} is above {last}",
-                name=name,
-                item=item,
-                first=first,
-                last=last,
-            ),
+            "{name} = {item}: {first} is above {last}",
             form,
+            name=name,
+            item=item,
+            first=first,
+            last=last,
         )
     if step in ("", "log"):
         if step and first < 0:
             raise UsageError(
-                name,
-                Text("{name} = {item}: ':log' needs sizes of 0 or more", name=name, item=item),
-                form,
+                name, "{name} = {item}: ':log' needs sizes of 0 or more", form, name=name, item=item
             )
         return AxisValues(axis, range(first, last + 1), log=step == "log")
     amount = int(step[1:]) if step[1:].isdecimal() else 0
@@ -383,9 +383,7 @@ def _read_range(axis: Number, name: str, item: Any) -> AxisValues:
             first *= amount
         return AxisValues(axis, tuple(codes))
     raise UsageError(
-        name,
-        Text("{name} = {item}: {step} is not a step", name=name, item=item, step=repr(step)),
-        form,
+        name, "{name} = {item}: {step} is not a step", form, name=name, item=item, step=repr(step)
     )
 
 
@@ -476,8 +474,11 @@ def _chosen(columns: list[RecordColumn], wanted: tuple[str, ...]) -> tuple[Recor
         if name not in known:
             raise UsageError(
                 "columns",
-                Text("columns: {name} is not a column of this sweep", name=repr(name)),
-                Text("columns: {known}{hint}", known=", ".join(known), hint=closest(name, known)),
+                "columns: {name} is not a column of this sweep",
+                "columns: {known}{hint}",
+                name=repr(name),
+                known=", ".join(known),
+                hint=closest(name, known),
             )
     return tuple(column for name, column in known.items() if name in wanted)
 

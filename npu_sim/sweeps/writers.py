@@ -155,7 +155,12 @@ def truncate_to(file: IO[bytes], size: int) -> None:
     present = file.seek(0, os.SEEK_END)
     if present < size:
         raise ValueError(
-            Text("{name} has {found} bytes, {size} were written", file, found=present, size=size)
+            Text(
+                "{name} has {found} bytes, {size} were written",
+                name=file.name,
+                found=present,
+                size=size,
+            )
         )
     file.truncate(size)
     file.seek(0, os.SEEK_END)
@@ -215,7 +220,7 @@ def _read_description(folder: Path) -> dict[str, Any]:
 
 def _no_sweep(folder: Path, why: Any) -> UsageError:
     return UsageError(
-        "folder", Text("{folder} holds no sweep: {why}", folder=folder, why=why), FOLDER_HINT
+        "folder", "{folder} holds no sweep: {why}", FOLDER_HINT, folder=folder, why=why
     )
 
 
@@ -329,7 +334,7 @@ class ParquetWriter(_Writer):
         missing = [chunk for chunk in range(self.chunks) if not self._file(chunk).is_file()]
         joined = (self.partial / WHOLE).is_file() or not any(self.partial.iterdir())
         if missing and not joined:
-            raise ValueError(Text("{name} is missing", self._file(missing[0])))
+            raise ValueError(Text("{name} is missing", name=self._file(missing[0]).name))
 
     def write(self, chunk: np.ndarray) -> dict[str, Any]:
         """Write a chunk."""
@@ -431,14 +436,16 @@ class Store:
                 if self.target.exists() and not self.overwrite:
                     raise UsageError(
                         "out",
-                        Text("{target} exists already", self),
+                        "{target} exists already",
                         "replace it with --overwrite, or name another",
+                        target=self.target,
                     )
                 if self.partial.exists() or self.partial.is_symlink():
                     raise UsageError(
                         "out",
-                        Text("{partial} exists and is not an unfinished sweep", self),
+                        "{partial} exists and is not an unfinished sweep",
                         "remove it, or choose another name",
+                        partial=self.partial,
                     )
                 require_room(self.target, self.writer.least_bytes)
                 self._save(0, {}, {})  # first: it marks the partial file as one of a sweep
@@ -449,31 +456,28 @@ class Store:
     def _resume(self, progress: dict[str, Any], resume: bool) -> tuple[int, dict[str, Any]]:
         again = Text(
             "remove {name} and {progress_file} to start again",
-            self.partial,
+            name=self.partial.name,
             progress_file=self.progress_file.name,
         )
         if not resume:
             raise UsageError(
                 "out",
-                Text(
-                    "{target}: an interrupted sweep lies there, {chunks} chunks complete",
-                    self,
-                    chunks=progress["chunks"],
-                ),
-                Text(
-                    "go on with {resume}, or {again}", resume=Argument("resume", True), again=again
-                ),
+                "{target}: an interrupted sweep lies there, {chunks} chunks complete",
+                "go on with {resume}, or {again}",
+                target=self.target,
+                chunks=progress["chunks"],
+                resume=Argument("resume", True),
+                again=again,
             )
         different = [name for name, value in self.identity.items() if progress.get(name) != value]
         if different:
             raise UsageError(
                 "resume",
-                Text(
-                    "{target}: the interrupted sweep there is another one: its {different} differ",
-                    self,
-                    different=", ".join(different),
-                ),
-                Text("repeat the sweep's own options, or {again}", again=again),
+                "{target}: the interrupted sweep there is another one: its {different} differ",
+                "repeat the sweep's own options, or {again}",
+                target=self.target,
+                different=", ".join(different),
+                again=again,
             )
         self._require_replaceable(resuming=True)
         chunks = progress["chunks"]
@@ -486,11 +490,13 @@ class Store:
             except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
                 raise UsageError(
                     "resume",
-                    Text("{partial} is not what was written: {error}", self, error=error),
+                    "{partial} is not what was written: {error}",
                     again,
+                    partial=self.partial,
+                    error=error,
                 ) from None
         elif chunks * self.chunk_rows < self.total:
-            raise UsageError("resume", Text("{partial} is gone", self), again)
+            raise UsageError("resume", "{partial} is gone", again, partial=self.partial)
         return chunks, progress["summary"]
 
     def _progress(self) -> dict[str, Any]:
@@ -508,10 +514,9 @@ class Store:
         if not valid:
             raise UsageError(
                 "out",
-                Text(
-                    "{progress_file} does not state the progress of the sweep: it is damaged", self
-                ),
+                "{progress_file} does not state the progress of the sweep: it is damaged",
                 hint,
+                progress_file=self.progress_file,
             )
         return dict(progress)
 
@@ -529,19 +534,23 @@ class Store:
         hint = "name a new folder, or a file ending in .csv or .parquet"
         if not self.target.is_dir() or self.target.is_symlink():
             raise UsageError(
-                "out", Text("{target} is a file; a folder of columns is expected there", self), hint
+                "out",
+                "{target} is a file; a folder of columns is expected there",
+                hint,
+                target=self.target,
             )
         names = written_names(self.target)
         if not names and not (resuming and not any(self.target.iterdir())):
-            raise UsageError("out", Text("{target} is a folder, but no sweep", self), hint)
+            raise UsageError("out", "{target} is a folder, but no sweep", hint, target=self.target)
         foreign = foreign_entry(self.target, names.__contains__)
         if foreign is not None:
             raise UsageError(
                 "out",
-                Text(
-                    "{target} contains {foreign}, which no sweep wrote", self, foreign=repr(foreign)
-                ),
-                "move it elsewhere, or " + hint,
+                "{target} contains {foreign}, which no sweep wrote",
+                "move it elsewhere, or {hint}",
+                hint=hint,
+                target=self.target,
+                foreign=repr(foreign),
             )
 
     def append(self, chunk: np.ndarray, chunks_done: int, summary: dict[str, Any]) -> None:
@@ -558,8 +567,10 @@ class Store:
             if not self.target.exists():
                 raise UsageError(
                     "out",
-                    Text("{partial} was emptied by something else", self),
-                    Text("remove {name}", self.progress_file),
+                    "{partial} was emptied by something else",
+                    "remove {name}",
+                    partial=self.partial,
+                    name=self.progress_file.name,
                 )
             self.progress_file.unlink()
 
@@ -592,8 +603,9 @@ class Store:
         except Timeout:
             raise UsageError(
                 "out",
-                Text("{target}: another process writes it", self),
+                "{target}: another process writes it",
                 "wait for its end, or name another output",
+                target=self.target,
             ) from None
 
     def _save(self, chunks: int, state: dict[str, Any], summary: dict[str, Any]) -> None:

@@ -297,19 +297,14 @@ class Calibration(Frozen):
         if cores != self.vector_cores:
             raise UsageError(
                 "calibration",
-                Text(
-                    "the calibration from {source} is of a device with {vector_cores} vector "
-                    "cores, {soc} has {cores}",
-                    source=self.source,
-                    vector_cores=self.vector_cores,
-                    soc=profile.soc,
-                    cores=cores,
-                ),
-                Text(
-                    "{soc}, or calibrate on a profile of {device}",
-                    soc=Argument("soc", self.soc),
-                    device=profile.soc,
-                ),
+                "the calibration from {source} is of a device with {vector_cores} vector "
+                "cores, {device} has {cores}",
+                "{soc}, or calibrate on a profile of {device}",
+                source=self.source,
+                vector_cores=self.vector_cores,
+                device=profile.soc,
+                cores=cores,
+                soc=Argument("soc", self.soc),
             )
 
 
@@ -479,8 +474,11 @@ def _streaming(
         slow, fast = (moved / (ceiling * BYTES_PER_US) for ceiling in TWO_CEILINGS[kind])
         return LaunchEstimate(us=None, low_us=fast, high_us=slow, evidence=TWO_DEVICES), ""
     if kind not in calibration.ceilings:
-        text = "The calibration from {source} has no ceiling of the kind '{kind}'."
-        return None, Text(text, calibration, kind=kind)
+        return None, Text(
+            "The calibration from {source} has no ceiling of the kind '{kind}'.",
+            source=calibration.source,
+            kind=kind,
+        )
     us = moved / (calibration.ceilings[kind].tb_per_s * BYTES_PER_US)
     low, high = (1 - STREAMING_BAND) * us, (1 + STREAMING_BAND) * us
     return LaunchEstimate(us=us, low_us=low, high_us=high, evidence=PROFILED), ""

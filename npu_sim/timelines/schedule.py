@@ -80,7 +80,8 @@ def rate_name(work: Work, profile: Profile) -> str:
         parts = {part: name for name in known for part in name.split("_")}
         return Text(
             "{kind} {dtype}{similar}",
-            work,
+            kind=work.kind,
+            dtype=work.dtype,
             similar="" if work.kind in known else closest(parts.get(work.kind, work.kind), known),
         )
     if isinstance(work, Multiply):

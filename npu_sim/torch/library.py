@@ -44,7 +44,8 @@ def tensor_as_array(tensor: torch.Tensor) -> Array:
         raise TypeError(
             Text(
                 "the simulator takes dense CPU tensors, not {layout} on {device}: use tensor.cpu()",
-                tensor,
+                layout=tensor.layout,
+                device=tensor.device,
             )
         )
     return as_array(tensor)
@@ -265,7 +266,7 @@ def operator_of(name: str, gradient: Gradient | None = None) -> Any:
     no_gradient = Text(
         "npu_sim::{name} has no gradient: the product has no operator for it (second "
         "derivatives end here)",
-        declared,
+        name=declared.name,
     )
 
     def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

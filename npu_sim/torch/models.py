@@ -13,7 +13,6 @@ from unittest.mock import patch
 import torch
 
 from npu_sim.files.reading import CONFIG_BYTES, read_limited
-from npu_sim.language import Text
 from npu_sim.status import UsageError, closest, shown
 from npu_sim.torch.operators import apply_adam_w_v2 as adam_w
 from npu_sim.torch.recorder import Recorder
@@ -46,14 +45,25 @@ def recorded_model(
     """
     for name, number in (("batch", batch), ("sequence", sequence)):
         if number < 1:
-            message = Text("{name} = {number} is less than 1", name=name, number=number)
-            raise UsageError(name, message, "1 or more")
+            raise UsageError(
+                name, "{name} = {number} is less than 1", "1 or more", name=name, number=number
+            )
     if dtype not in DTYPES:
-        message = Text("dtype = {dtype} is not known", dtype=repr(dtype))
-        raise UsageError("dtype", message, Text("one of: {names}", names=", ".join(DTYPES)))
+        raise UsageError(
+            "dtype",
+            "dtype = {dtype} is not known",
+            "one of: {names}",
+            names=", ".join(DTYPES),
+            dtype=repr(dtype),
+        )
     if optimizer not in (None, ADAMW):
-        message = Text("optimizer = {optimizer} is not known", optimizer=shown(optimizer))
-        raise UsageError("optimizer", message, Text("one of: {names}", names=ADAMW))
+        raise UsageError(
+            "optimizer",
+            "optimizer = {optimizer} is not known",
+            "one of: {names}",
+            names=ADAMW,
+            optimizer=shown(optimizer),
+        )
     with _offline_transformers() as transformers:
         values = {**_content(config), **sizes}
         kind = _require_kind(transformers, values, sizes)
@@ -82,8 +92,14 @@ def recorded_model(
             if not name:
                 raise
             value = shown(values[name])
-            message = Text("{name} = {value}: {message}", error, name=name, value=value)
-            raise UsageError("config", message, error.hint) from error.__cause__
+            raise UsageError(
+                "config",
+                "{name} = {value}: {message}",
+                error.hint,
+                name=name,
+                value=value,
+                message=error.message,
+            ) from error.__cause__
 
 
 def _culprit(
@@ -122,9 +138,11 @@ def _recorded(
         with _deterministic(deterministic), recorder.watching():
             model(input_ids=tokens, labels=tokens, attention_mask=mask).loss.backward()
     except Exception as error:  # whatever the model's code raises without values
-        message = Text("the model cannot run without values: {error}", error=_in_short(error))
         raise UsageError(
-            "config", message, "npu-sim record with a script that trains a small model on the CPU"
+            "config",
+            "the model cannot run without values: {error}",
+            "npu-sim record with a script that trains a small model on the CPU",
+            error=_in_short(error),
         ) from error
     if optimizer is not None:
         _add_updates(recorder, model, repeats)
@@ -235,8 +253,11 @@ def _require_layers(name: str, count: int, least: int = 1) -> None:
     if not least <= count <= MOST_LAYERS:
         raise UsageError(
             "config",
-            Text("{name} = {count} is not a number of layers", name=name, count=shown(count)),
-            Text("1 to {most}", most=MOST_LAYERS),
+            "{name} = {count} is not a number of layers",
+            "1 to {most}",
+            name=name,
+            count=shown(count),
+            most=MOST_LAYERS,
         )
 
 
@@ -250,11 +271,10 @@ def _require_kind(transformers: Any, values: Mapping[str, Any], sizes: Mapping[s
     if kind not in known:
         raise UsageError(
             "config",
-            Text("{kind} is not a model type of the installed transformers", kind=shown(kind)),
-            Text(
-                "a configuration file with model_type, or a type such as llama{hint}",
-                hint=closest(str(kind), known),
-            ),
+            "{kind} is not a model type of the installed transformers",
+            "a configuration file with model_type, or a type such as llama{hint}",
+            kind=shown(kind),
+            hint=closest(str(kind), known),
         )
     default = transformers.AutoConfig.for_model(kind)
     for name in sizes:
@@ -262,8 +282,11 @@ def _require_kind(transformers: Any, values: Mapping[str, Any], sizes: Mapping[s
             names = list(default.to_dict())
             raise UsageError(
                 "sizes",
-                Text("{name} is not a value of the configuration of {kind}", name=name, kind=kind),
-                Text("see the configuration file{hint}", hint=closest(name, names)),
+                "{name} is not a value of the configuration of {kind}",
+                "see the configuration file{hint}",
+                name=name,
+                kind=kind,
+                hint=closest(name, names),
             )
     return str(kind)
 
@@ -276,8 +299,12 @@ def _model_of(transformers: Any, kind: str, values: Mapping[str, Any], dtype: to
         text_config.use_cache = False
         text_config.return_dict = True
         if type(text_config) not in transformers.AutoModelForCausalLM._model_mapping:
-            message = Text("{kind} is not a causal language model", kind=kind)
-            raise UsageError("config", message, "npu-sim record with a script that runs the model")
+            raise UsageError(
+                "config",
+                "{kind} is not a causal language model",
+                "npu-sim record with a script that runs the model",
+                kind=kind,
+            )
         _require_layers("num_hidden_layers", getattr(text_config, "num_hidden_layers", 1))
         with torch.device("meta"):
             return transformers.AutoModelForCausalLM.from_config(
@@ -290,11 +317,11 @@ def _model_of(transformers: Any, kind: str, values: Mapping[str, Any], dtype: to
     except UsageError:
         raise
     except Exception as error:  # whatever transformers raises for values that contradict each other
-        message = Text("the model cannot be built: {error}", error=_in_short(error))
         raise UsageError(
             "config",
-            message,
+            "the model cannot be built: {error}",
             "values that transformers accepts, as in the config.json of a published model",
+            error=_in_short(error),
         ) from error
 
 
@@ -314,8 +341,8 @@ def _content(config: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
         values = json.loads(read_limited("config", Path(config), CONFIG_BYTES, hint))
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            "config", Text("{config}: not JSON: {error}", config=config, error=error), hint
+            "config", "{config}: not JSON: {error}", hint, config=config, error=error
         ) from None
     if not isinstance(values, dict):
-        raise UsageError("config", Text("{config}: not a JSON object", config=config), hint)
+        raise UsageError("config", "{config}: not a JSON object", hint, config=config)
     return values

@@ -208,7 +208,9 @@ class Recording:
         """Yield the calls in the form ``preflight`` reads; equal calls are merged, with a count."""
         for call, places in self.calls.items():
             first, *others = places
-            several = Text("{text} and {others_count} more", first, others_count=len(others))
+            several = Text(
+                "{text} and {others_count} more", text=first.text, others_count=len(others)
+            )
             name = several if others else first.text
             yield {
                 "op": call.operator,

@@ -186,8 +186,11 @@ class OutputVerdict(Printed):
         ):
             raise UsageError(
                 "index",
-                Text("index = {index} is outside {name}", index=str(position), name=self.output),
-                Text("the shape is {shape}", shape=str(self.elements.shape)),
+                "index = {index} is outside {name}",
+                "the shape is {shape}",
+                index=str(position),
+                name=self.output,
+                shape=str(self.elements.shape),
             )
         return tuple(
             axis_index % size

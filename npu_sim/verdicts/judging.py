@@ -24,7 +24,6 @@ from npu_sim.kernels.shared.arrival_orders import (
 )
 from npu_sim.kernels.shared.arrival_search import ELEMENTS_TOGETHER, Effort, Finish
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
-from npu_sim.language import Text
 from npu_sim.numbers.formats import FORMATS, canonical_dtype
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import LastWrites, OpenRule, Parts, Step
@@ -296,21 +295,22 @@ def measured_as(
     if array.shape != output.shape:
         raise UsageError(
             name,
-            Text(
-                "{name} has the shape {given}, the result {shape}",
-                name=name,
-                given=str(array.shape),
-                shape=str(output.shape),
-            ),
+            "{name} has the shape {given}, the result {shape}",
             "give the output of the same call",
+            name=name,
+            given=str(array.shape),
+            shape=str(output.shape),
         )
     if array.dtype == output.dtype:
         return array, np.broadcast_to(np.False_, array.shape)
     if (array.dtype.kind in "iub") != (output.dtype.kind in "iu"):
         raise UsageError(
             name,
-            Text("{name} is {dtype}", name=name, dtype=str(array.dtype)),
-            Text("the result is {dtype}", dtype=str(output.dtype)),
+            "{name} is {given}",
+            "the result is {dtype}",
+            name=name,
+            given=str(array.dtype),
+            dtype=str(output.dtype),
         )
     if output.dtype.kind in "iu":
         given = array.astype(output.dtype)
@@ -346,9 +346,7 @@ def judge(
     for name, array in measured.items():
         if name not in result.outputs:
             raise UsageError(
-                name,
-                Text("{name} is given, but this call does not write it", name=name),
-                "leave it out",
+                name, "{name} is given, but this call does not write it", "leave it out", name=name
             )
         computed = result.outputs[name]
         given, misfits = measured_as(name, array, computed)

@@ -136,8 +136,10 @@ def verify(
     if not measured:
         raise UsageError(
             "outputs",
-            Text("{operator}: no output is given", operator=declared.name),
-            Text("give one or more of: {names}", names=", ".join(declared.result_names)),
+            "{operator}: no output is given",
+            "give one or more of: {names}",
+            operator=declared.name,
+            names=", ".join(declared.result_names),
         )
     seconds = _second_results(against, measured)
     require_integer("budget", budget, 1, MOST_BUDGET)
@@ -186,7 +188,8 @@ def _second_results(against: Any, measured: Mapping[str, NDArray[Any]]) -> dict[
         raise UsageError(
             "against",
             "against is a second result of one measured output",
-            Text("give the outputs one by one: {names}", names=", ".join(measured)),
+            "give the outputs one by one: {names}",
+            names=", ".join(measured),
         )
     return {name: tensor_of("against", value) for name, value in against.items()}
 

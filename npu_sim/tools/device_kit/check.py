@@ -182,10 +182,13 @@ def check_kit(folder: str | Path, *, progress: Progress | None = None) -> KitChe
     place = Path(folder)
     kit, device = _json(place / "kit.json"), _json(place / "device.json")
     if kit.get("schema") != SCHEMA or device.get("schema") != SCHEMA:
-        message = Text(
-            "{folder}: not a kit of this version, {schema}", folder=folder, schema=SCHEMA
+        raise UsageError(
+            "folder",
+            "{folder}: not a kit of this version, {schema}",
+            "make a new kit with npu-sim kit",
+            folder=folder,
+            schema=SCHEMA,
         )
-        raise UsageError("folder", message, "make a new kit with npu-sim kit")
     profile = load_profile(None, str(kit["soc"]), str(kit["release"]))
     lines = _lines(place / CALLS_FILE)
     modes: list[ModeCheck] = []
@@ -199,8 +202,12 @@ def check_kit(folder: str | Path, *, progress: Progress | None = None) -> KitChe
             continue
         modes += JudgedCall(line, results, profile).modes()
     if not modes:
-        message = Text("{folder}: no results of a device", folder=folder)
-        raise UsageError("folder", message, "run run_on_device.py of the folder on a device")
+        raise UsageError(
+            "folder",
+            "{folder}: no results of a device",
+            "run run_on_device.py of the folder on a device",
+            folder=folder,
+        )
     answer = KitCheck(
         folder=str(folder),
         soc=profile.soc,
@@ -222,7 +229,7 @@ def _json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise UsageError("folder", Text("{path}: not a JSON object", path=path), HINT)
+        raise UsageError("folder", "{path}: not a JSON object", HINT, path=path)
     return value
 
 
@@ -231,7 +238,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     try:
         return [json.loads(line) for line in text.splitlines()]
     except (ValueError, RecursionError):
-        raise UsageError("folder", Text("{path}: a line is not JSON", path=path), HINT) from None
+        raise UsageError("folder", "{path}: a line is not JSON", HINT, path=path) from None
 
 
 def _device_findings(
@@ -492,8 +499,9 @@ class JudgedCall:
             if checksum(stored) != digest:
                 raise UsageError(
                     "folder",
-                    Text("{path}: not what the script wrote", path=folder / f"{name}.npy"),
+                    "{path}: not what the script wrote",
                     "copy the results again",
+                    path=folder / f"{name}.npy",
                 )
             results[output] = array
         return results

@@ -100,8 +100,13 @@ def kit(
     else:
         chosen = list(_given_calls(Path(calls), left_out))
     if not chosen:
-        message = Text("{soc}: no call that torch_npu reaches", soc=profile.soc)
-        raise UsageError("calls", message, Text("operators: {names}", names=", ".join(CALLS)))
+        raise UsageError(
+            "calls",
+            "{soc}: no call that torch_npu reaches",
+            "operators: {names}",
+            soc=profile.soc,
+            names=", ".join(CALLS),
+        )
     lines = [line_of(number, call, profile) for number, call in enumerate(chosen, 1)]
     folder.mkdir(exist_ok=True)
     head = {"schema": SCHEMA, "soc": profile.soc, "release": profile.release}
@@ -129,11 +134,12 @@ def _new_folder(folder: Path) -> Path:
         if is_free and folder.parent.is_dir():
             return folder
     except OSError as error:
-        raise UsageError("out", Text("{folder}: {error}", folder=folder, error=error), "") from None
+        raise UsageError("out", "{folder}: {error}", "", folder=folder, error=error) from None
     raise UsageError(
         "out",
-        Text("{folder} is not an empty folder", folder=folder),
+        "{folder} is not an empty folder",
         "name a new folder, in a folder that exists",
+        folder=folder,
     )
 
 

@@ -36,7 +36,8 @@ def kit_view(answer: Kit) -> RenderableType:
         Text(
             "next: copy {folder} to a machine with an {soc} and torch_npu, run: python "
             "run_on_device.py; then npu-sim kit --check {folder}",
-            answer,
+            folder=answer.folder,
+            soc=answer.soc,
         ),
     )
 
@@ -97,14 +98,20 @@ def _as_planned(agree: Sequence[bool]) -> str:
 
 def findings_of(answer: KitCheck) -> list[tuple[str, str]]:
     """Return what is not as planned: the call, and a sentence."""
-    texts = {
-        True: "{operator} {arguments}, deterministic: {finding}",
-        False: "{operator} {arguments}: {finding}",
-    }
     return [
         *(("device", finding) for finding in answer.findings),
         *(
-            (Text("call {number}", mode), Text(texts[mode.deterministic], mode, finding=finding))
+            (
+                Text("call {number}", number=mode.number),
+                Text(
+                    "{operator} {arguments}, deterministic: {finding}"
+                    if mode.deterministic
+                    else "{operator} {arguments}: {finding}",
+                    operator=mode.operator,
+                    arguments=mode.arguments,
+                    finding=finding,
+                ),
+            )
             for mode in answer.modes
             for finding in mode.findings
         ),
@@ -121,7 +128,7 @@ def check_view(answer: KitCheck) -> RenderableType:
         lines_table(lines_of(answer)),
         *after_gap(lines_table(found[:MOST_FINDINGS])),
         *([Text("{count} more: --report", count=more)] if more > 0 else []),
-        Text("written: {folder}/evidence.jsonl", answer),
+        Text("written: {folder}/evidence.jsonl", folder=answer.folder),
     )
 
 

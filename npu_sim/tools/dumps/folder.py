@@ -85,8 +85,10 @@ def read_dumped_tensor(path: Path) -> np.ndarray:
         except Exception as error:  # an untrusted pickle can raise any error
             raise UsageError(
                 "dump",
-                Text("{path}: is not a tensor file: {error}", path=path, error=shown(error)),
+                "{path}: is not a tensor file: {error}",
                 TENSOR_HINT,
+                path=path,
+                error=shown(error),
             ) from None
 
 
@@ -265,23 +267,21 @@ class StoredTensor(DumpedTensor):
             When there is no file, or it is damaged or of another shape.
         """
         if self.file is None:
-            message = (
-                Text("{file} is missing", file=self.name)
-                if self.name
-                else Text("the dump has no tensor files")
+            raise UsageError(
+                "dump",
+                "{file} is missing" if self.name else "the dump has no tensor files",
+                "dump with task tensor",
+                file=self.name,
             )
-            raise UsageError("dump", message, "dump with task tensor")
         array = read_dumped_tensor(self.file)
         if array.shape != self.shape:
             raise UsageError(
                 "dump",
-                Text(
-                    "{path} has the shape {found}; dump.json gives {shape}",
-                    path=self.file,
-                    found=array.shape,
-                    shape=self.shape,
-                ),
+                "{path} has the shape {found}; dump.json gives {shape}",
                 HINT,
+                path=self.file,
+                found=array.shape,
+                shape=self.shape,
             )
         # MindSpore saves bfloat16 as float32, which is exact.
         return array.astype(numpy_dtype("bfloat16")) if self.dtype == "bfloat16" else array
@@ -424,7 +424,7 @@ def read_dumps(folder: str | os.PathLike[str]) -> tuple[Dump, ...]:
         Path(parent) / "dump.json" for parent, _, names in os.walk(root) if "dump.json" in names
     )
     if not paths:
-        raise UsageError("folder", Text("{folder} contains no dump.json", folder=root), HINT)
+        raise UsageError("folder", "{folder} contains no dump.json", HINT, folder=root)
     return tuple(_read_dump(str(folder), path) for path in paths)
 
 
@@ -444,7 +444,7 @@ def _read_dump(folder: str, path: Path) -> Dump:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
         raise UsageError(
-            "folder", Text("{path} is not a dump: {error}", path=path, error=reason), HINT
+            "folder", "{path} is not a dump: {error}", HINT, path=path, error=reason
         ) from None
     parser = _Parser(tensors, frozenset(files))
     entries, unreadable = {}, {}

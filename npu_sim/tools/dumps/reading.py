@@ -248,10 +248,8 @@ def _compared(sides: Sequence[_Side]) -> tuple[list[DumpComparison], list[Dump]]
         raise UsageError(
             "against",
             "against: the two dumps have no step and rank in common",
-            Text(
-                "they have {places}",
-                places=", ".join(dump.place for dump in sides[1].dumps[:MOST_PLACES]),
-            ),
+            "they have {places}",
+            places=", ".join(dump.place for dump in sides[1].dumps[:MOST_PLACES]),
         )
     return [compare_dumps(*pair) for pair in pairs], alone
 

@@ -87,7 +87,9 @@ def head_lines(reading: DumpReading) -> list[tuple[str, str]]:
     )
     device = Text(
         "{product}, {soc}, {release}, deterministic computation {mode}",
-        reading,
+        product=reading.product,
+        soc=reading.soc,
+        release=reading.release,
         mode=Text("on" if reading.deterministic else "off"),
     )
     kinds = sorted(reading.not_modelled.items(), key=lambda kind: -kind[1])
@@ -125,7 +127,7 @@ def _notes(label: str, notes: Sequence[EntryNote], most: int) -> Iterator[tuple[
 
 def _outcome(call: CallInDump) -> str:
     if call.outcome != RUNS:
-        return Text("{outcome}: {message}", call)
+        return Text("{outcome}: {message}", outcome=call.outcome, message=call.message)
     if call.timing:
         return Text("runs; {outputs} depends on timing", outputs=joined(call.timing, ", "))
     if call.races:

@@ -263,13 +263,18 @@ def _pictures(near: NearestCall) -> Iterator[Section]:
         ", ",
     )
     now = Text(
-        "now {name} = {now}; accepted: {accepted}", near.axis, now=near.now, accepted=accepted
+        "now {name} = {now}; accepted: {accepted}",
+        name=near.axis.name,
+        now=near.now,
+        accepted=accepted,
     )
     if min(int(near.value), int(near.now)) >= 0:
-        title = Text("Legal values of {name}", near.axis)
+        title = Text("Legal values of {name}", name=near.axis.name)
         yield Section(title, (Picture(legal_values_map(near), now),))
     if near.plan.memories:
-        title = Text("On-chip memory of one core at {name} = {value}", near.axis, value=near.value)
+        title = Text(
+            "On-chip memory of one core at {name} = {value}", name=near.axis.name, value=near.value
+        )
         yield Section(title, (Picture(memory_map(near.plan.memories)),))
 
 
@@ -290,5 +295,7 @@ def legal_values_map(near: NearestCall) -> Markup:
         caption("0", y),
         caption(str(value), y, value * WIDTH / end, "middle"),
     ]
-    label = Text("{name} = {now}, nearest accepted value {value}", near.axis, now=now, value=value)
+    label = Text(
+        "{name} = {now}, nearest accepted value {value}", name=near.axis.name, now=now, value=value
+    )
     return picture(BAR_HEIGHT + 46, parts, label)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.language import Text, say
+from npu_sim.language import say
 from npu_sim.status import UsageError
 
 Profiles = Annotated[
@@ -44,17 +44,20 @@ def explore_command(
         from npu_sim.tools.explorer.application import Explorer, serve
     except ModuleNotFoundError as error:
         raise UsageError(
-            "explore", Text("the explorer needs {name}", error), "pip install 'npu_sim[explore]'"
+            "explore",
+            "the explorer needs {name}",
+            "pip install 'npu_sim[explore]'",
+            name=error.name,
         ) from None
 
     if host not in LOCAL_NAMES and not i_know:
-        message = Text(
+        raise UsageError(
+            "host",
             "host = {host}: other machines would reach the explorer, which computes any call it "
             "receives",
+            "leave it out, or add --i-know: the page then opens by a link with a token only",
             host=host,
         )
-        hint = "leave it out, or add --i-know: the page then opens by a link with a token only"
-        raise UsageError("host", message, hint)
 
     explorer = Explorer(
         {name: load_profile(name) for name in [*shipped_products(), *(profiles or [])]},
@@ -64,11 +67,13 @@ def explore_command(
     try:
         address = explorer.access.address
     except OSError as error:
-        hint = "choose another with --port, or 0 for a free one"
         raise UsageError(
             "port",
-            Text("port = {port} of {host} cannot be used: {strerror}", error, port=port, host=host),
-            hint,
+            "port = {port} of {host} cannot be used: {strerror}",
+            "choose another with --port, or 0 for a free one",
+            port=port,
+            host=host,
+            strerror=error.strerror,
         ) from None
     print(say("npu-sim explorer: {address}\nstop with Ctrl+C", address=address), flush=True)
     if browser:

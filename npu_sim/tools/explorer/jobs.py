@@ -29,7 +29,7 @@ from npu_sim.cores import Profile, default_release
 from npu_sim.files.reading import CONFIG_BYTES, DROPPED_BYTES, lines_of
 from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
-from npu_sim.language import Text, using_language, with_changed_fields
+from npu_sim.language import using_language, with_changed_fields
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.loading import load_operator
 from npu_sim.status import NpuSimError, UsageError
@@ -62,9 +62,10 @@ def kind_of(name: str) -> str:
     if kind is None or not NAME.fullmatch(name):
         raise UsageError(
             "file",
-            Text("{name}: not a file that is read here", name=name[:100]),
+            "{name}: not a file that is read here",
             ".yaml for a product, .csv or .db for what a profiler wrote, .jsonl for "
             "calls; letters, digits, blanks and . _ + - before it",
+            name=name[:100],
         )
     return kind
 
@@ -92,13 +93,11 @@ class DroppedFiles:
         if length > most:
             raise UsageError(
                 "file",
-                Text(
-                    "{name} has {length} bytes, more than the {most} that are read of such a file",
-                    name=name,
-                    length=length,
-                    most=most,
-                ),
+                "{name} has {length} bytes, more than the {most} that are read of such a file",
                 "",
+                name=name,
+                length=length,
+                most=most,
             )
         with self._lock:
             folder = Path(self.folder.name)
@@ -173,13 +172,14 @@ def require_runnable(arguments: Mapping[str, Any]) -> None:
     total = sum(spec.nbytes for spec in specs.values())
     if total > MOST_BYTES:
         largest = max(specs, key=lambda name: specs[name].nbytes)
-        message = Text(
+        raise UsageError(
+            largest,
             "the tensors have {total} bytes, more than the {most_bytes} that this page generates "
             "data for",
+            "make them smaller, or use npu-sim run with files",
             total=total,
             most_bytes=MOST_BYTES,
         )
-        raise UsageError(largest, message, "make them smaller, or use npu-sim run with files")
 
 
 def specs_of(arguments: Mapping[str, Any]) -> dict[str, TensorSpec]:

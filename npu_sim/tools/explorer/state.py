@@ -32,7 +32,7 @@ from npu_sim.framework.arguments import (
 from npu_sim.framework.inference import call_with
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target, require_limits
-from npu_sim.language import LANGUAGES, Text, language, translated, using_language
+from npu_sim.language import LANGUAGES, language, translated, using_language
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.loading import load_operator, loadable_operators
 from npu_sim.status import UsageError, shown
@@ -63,7 +63,7 @@ def whole_number(name: str, text: str) -> int:
         if all(factors) and product.denominator == 1:
             return -product.numerator if digits.startswith("-") else product.numerator
     raise UsageError(
-        name, Text("{name} = {text} is not an integer", name=name, text=shown(text)), EXAMPLES
+        name, "{name} = {text} is not an integer", EXAMPLES, name=name, text=shown(text)
     )
 
 
@@ -171,7 +171,11 @@ def axis_value(axis: Axis, text: str) -> Value:
     """
     if not text.strip():
         raise UsageError(
-            axis.name, Text("{name} is empty", axis), Text("{default} is its default", axis)
+            axis.name,
+            "{name} is empty",
+            "{default} is its default",
+            name=axis.name,
+            default=axis.default,
         )
     return axis.value(
         axis.code(whole_number(axis.name, text) if isinstance(axis, Number) else text)
@@ -194,8 +198,10 @@ def _switch(name: str, text: str) -> bool:
     if lowered not in TRUE_WORDS + FALSE_WORDS:
         raise UsageError(
             name,
-            Text("{name} must be true or false, got {text}", name=name, text=repr(text)),
+            "{name} must be true or false, got {text}",
             "true or false",
+            name=name,
+            text=repr(text),
         )
     return lowered in TRUE_WORDS
 
@@ -211,8 +217,11 @@ def _attribute(attribute: Attribute, text: str) -> Any:
         wanted = "integers separated by commas" if attribute.kind is IntArray else "a number"
         raise UsageError(
             attribute.name,
-            Text("{name} = {text} is not {wanted}", attribute, text=repr(text), wanted=wanted),
+            "{name} = {text} is not {wanted}",
             wanted,
+            name=attribute.name,
+            text=repr(text),
+            wanted=wanted,
         ) from None
 
 

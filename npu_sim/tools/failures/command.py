@@ -10,7 +10,6 @@ import typer
 
 from npu_sim.cli.options import Option, Options, command
 from npu_sim.cli.output import REFUSED_EXIT_CODE, print_answer
-from npu_sim.language import Text
 from npu_sim.questions.preflight_lines import MalformedLineError, require_keys
 from npu_sim.status import UsageError, shown
 from npu_sim.tools.failures.reader import decoded
@@ -73,11 +72,12 @@ def _call(text: str) -> dict[str, Any]:
             stated = {name: call[name] for name in STATED if name in call}
             return {"operator": operator, **stated, **inputs}
     except MalformedLineError as error:
-        raise UsageError("call", Text("call: {error}", error=error)) from None
+        raise UsageError("call", "call: {error}", error=error) from None
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         pass
     raise UsageError(
         "call",
-        Text("call = {call} is not a call", call=shown(text)),
+        "call = {call} is not a call",
         "write a JSON object with op and inputs, as a line of a file of calls",
+        call=shown(text),
     )

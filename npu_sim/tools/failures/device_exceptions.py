@@ -239,8 +239,9 @@ def read_exception_dump(path: Path) -> ExceptionDump:
         try:
             return _read(path.name, file)
         except ValueError as error:
-            message = Text("{path} is not an exception dump: {error}", path=path, error=error)
-            raise UsageError("file", message, HINT) from None
+            raise UsageError(
+                "file", "{path} is not an exception dump: {error}", HINT, path=path, error=error
+            ) from None
 
 
 def _read(name: str, file: IO[bytes]) -> ExceptionDump:

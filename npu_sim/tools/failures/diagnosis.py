@@ -178,8 +178,12 @@ def _read(text: str | Iterable[str] | os.PathLike[str]) -> tuple[Reading, dict[s
             dump = read_exception_dump(path)
         text = lines_of_file(path) if dump is None else dump.message.splitlines()
     elif isinstance(text, bytes | Mapping) or not isinstance(text, Iterable):
-        message = Text("text = {text} is neither a text nor lines", text=shown(text))
-        raise UsageError("text", message, "give a str, a path, or a file opened as text")
+        raise UsageError(
+            "text",
+            "text = {text} is neither a text nor lines",
+            "give a str, a path, or a file opened as text",
+            text=shown(text),
+        )
     reading = read_lines(text)
     facts = _facts(reading)
     return reading, facts if dump is None else facts | _facts_of_dump(dump, facts)
@@ -190,13 +194,19 @@ def _operator_of_call(given: str | None, facts: Mapping[str, Any]) -> str:
     named = facts["operator"]
     name = given or named
     if name is None or find_operator(name) is None:
-        message = Text("operator: the text names none that npu_sim has")
-        raise UsageError("operator", message, "name the operator of the call")
-    if facts["blamed"] and find_operator(name) != find_operator(named):
-        message = Text(
-            "operator = {given}, but the text says that {blamed} failed", given=name, blamed=named
+        raise UsageError(
+            "operator",
+            "operator: the text names none that npu_sim has",
+            "name the operator of the call",
         )
-        raise UsageError("operator", message, "the call that failed, or no call")
+    if facts["blamed"] and find_operator(name) != find_operator(named):
+        raise UsageError(
+            "operator",
+            "operator = {given}, but the text says that {blamed} failed",
+            "the call that failed, or no call",
+            given=name,
+            blamed=named,
+        )
     return name
 
 
@@ -454,7 +464,7 @@ def _lines(
         yield "code", Text("the text states no code")
     else:
         meaning = _meaning(found.code)[1] or "a code without a meaning here"
-        yield "code", Text("{code}: {words}", found, words=meaning)
+        yield "code", Text("{code}: {words}", code=found.code, words=meaning)
     yield "stage", STAGES[found.stage] if found.stage else Text("the text does not show the stage")
     yield "operator", _operator_text(found)
     others = {name for name, proof in _named_operators(reading) if proof == Proof.CALL}
@@ -468,7 +478,7 @@ def _lines(
             ),
         )
     if found.kernel:
-        yield "kernel", Text("{kernel}", found)
+        yield "kernel", Text("{kernel}", kernel=found.kernel)
     for finding in reading.values("cause")[:1]:
         yield "cause", Text("{cause}", cause=finding.value)
         said = (said for entry in OPERATORS for said in entry.refusals)
@@ -481,7 +491,7 @@ def _lines(
     if len(found.ranks) > 1:
         yield "ranks", Text("{count} processes in the text", count=len(found.ranks))
     if found.release:
-        yield "release", Text("such a message is of release {release}", found)
+        yield "release", Text("such a message is of release {release}", release=found.release)
     if found.exception is not None:
         yield from _exception_lines(found, found.exception)
     if plan:
@@ -489,8 +499,9 @@ def _lines(
             "call",
             Text(
                 "the call passes all documented checks on {product}, release {release}: {path}",
-                plan,
                 product=plan.product_title,
+                release=plan.release,
+                path=plan.path,
             ),
         )
     if refusal:
@@ -509,12 +520,12 @@ def _operator_text(found: Diagnosis) -> str:
     first_phase = found.stage in (SELECTION, PACKAGE, COMPILE, INNER)
     texts = (
         (found.operator is None, Text("the text does not name the operator that failed")),
-        (found.blamed, Text("{operator} failed", found)),
+        (found.blamed, Text("{operator} failed", operator=found.operator)),
         (
             first_phase,
             Text(
                 "{operator} was called; the text does not prove that its arguments are the cause",
-                found,
+                operator=found.operator,
             ),
         ),
         (
@@ -523,7 +534,7 @@ def _operator_text(found: Diagnosis) -> str:
                 "{operator} is named, but the text does not prove that it failed: an earlier "
                 "asynchronous task may be the cause (ASCEND_LAUNCH_BLOCKING=1, or the kernel name "
                 "in plog)",
-                found,
+                operator=found.operator,
             ),
         ),
     )
@@ -541,11 +552,16 @@ def _argument_text(operator: str | None, name: str, about_dtype: bool) -> str:
         axis = next((axis for axis in declared.axes if axis.name == argument.dtype), None)
         return Text(
             "{argument} ({help}): documented dtypes {dtypes}",
-            argument,
             argument=name,
+            help=argument.help,
             dtypes=joined(getattr(axis, "words", (argument.dtype,)), ", "),
         )
-    return Text("{argument} ({help}): documented shape ({shape})", argument, argument=name)
+    return Text(
+        "{argument} ({help}): documented shape ({shape})",
+        argument=name,
+        help=argument.help,
+        shape=argument.shape,
+    )
 
 
 def _memory_text(tensor: Mapping[str, Any]) -> str:

@@ -200,14 +200,14 @@ def calibrate(
     if not any(shape.used for shape in shapes) and not ceilings:
         raise UsageError(
             "file",
-            joined((Text("{file} has no launch to calibrate on", file=file), *warnings)),
-            Text(
-                "{wanted}, all on the {cores} vector cores of {soc}",
-                profile,
-                wanted="launches with counters of a kernel that has an instruction list, or "
-                "streaming 400 MB and more",
-                cores=cores,
-            ),
+            "{file} has no launch to calibrate on{warnings}",
+            "{wanted}, all on the {cores} vector cores of {soc}",
+            wanted="launches with counters of a kernel that has an instruction list, or "
+            "streaming 400 MB and more",
+            cores=cores,
+            soc=profile.soc,
+            file=file,
+            warnings=joined(("", *warnings)),
         )
     agreeing, factor, reason = _factor([shape.ratio for shape in shapes if shape.used])
     return CalibrationAnswer(
@@ -319,21 +319,21 @@ def _warnings(
     if not clock:
         yield Text(
             "the file has no counters: the clock is that of {soc}, {rated} MHz",
-            profile,
+            soc=profile.soc,
             rated=f"{rated:g}",
         )
     elif abs(clock / rated - 1) > CLOCK_TOLERANCE:
         yield Text(
             "the clock was {clock} MHz, which is not that of {soc}, {rated} MHz",
-            profile,
             clock=f"{clock:.0f}",
+            soc=profile.soc,
             rated=f"{rated:g}",
         )
     for shape in shapes:
         if not shape.used:
             yield Text(
                 "{kernel} {inputs}: ratio {ratio}, another device, release or plan; {fits}",
-                shape,
+                kernel=shape.kernel,
                 inputs=", ".join(shape.inputs),
                 ratio=f"{shape.ratio:.3f}",
                 fits=Text("these fit: {fits}", fits=", ".join(shape.fits))

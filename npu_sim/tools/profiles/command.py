@@ -19,7 +19,6 @@ from npu_sim.cli.output import (
     write_report,
 )
 from npu_sim.files.writing import write_text
-from npu_sim.language import Text
 from npu_sim.status import UsageError
 from npu_sim.tools.profiles import view
 from npu_sim.tools.profiles.calibrate import calibrate
@@ -80,8 +79,9 @@ def profile_command(file: ProfileFile, options: Options) -> None:
     if options.out is not None:
         raise UsageError(
             "out",
-            Text("out = {out}: there is nothing to write without --calibrate", out=options.out),
+            "out = {out}: there is nothing to write without --calibrate",
             "--calibrate --out FILE, or --report",
+            out=options.out,
         )
     if options.against is not None:
         _compare(file, options.against, options)
@@ -118,8 +118,10 @@ def _require_kernel(kernels: Iterable[str], pattern: str) -> None:
     if not any(view.is_chosen(name, pattern) for name in names):
         raise UsageError(
             "kernel",
-            Text("kernel = {pattern}: no kernel has such a name", pattern=pattern),
-            Text("kernels: {names}", names=", ".join(names)),
+            "kernel = {pattern}: no kernel has such a name",
+            "kernels: {names}",
+            pattern=pattern,
+            names=", ".join(names),
         )
 
 
@@ -146,8 +148,10 @@ def _refuse(options: Options, names: Iterable[str], mode: str) -> None:
         if getattr(options, name):
             raise UsageError(
                 name,
-                Text("{name} and {mode} exclude each other", name=f"--{name}", mode=mode),
+                "{name} and {mode} exclude each other",
                 "leave one of the two out",
+                name=f"--{name}",
+                mode=mode,
             )
 
 

@@ -201,11 +201,15 @@ def read_csv(file: Path, kernel: str = "") -> Iterator[MeasuredLaunch]:
 
     With ``kernel`` the file is one of a data base: its rows without a time were not measured.
     """
-    if file.stat().st_size > LARGEST_FILE:
+    size = file.stat().st_size
+    if size > LARGEST_FILE:
         raise UsageError(
             "file",
-            Text("{file}: {st_size} bytes", file.stat(), file=file),
-            Text("at most {largest_file} bytes; split the file", largest_file=LARGEST_FILE),
+            "{file}: {size} bytes",
+            "at most {largest_file} bytes; split the file",
+            file=file,
+            size=size,
+            largest_file=LARGEST_FILE,
         )
     with file.open("rb") as stream:
         rows = csv.reader(_decoded(file, stream), strict=True)
@@ -220,8 +224,11 @@ def read_csv(file: Path, kernel: str = "") -> Iterator[MeasuredLaunch]:
         except csv.Error as error:
             raise UsageError(
                 "file",
-                Text("{file}, line {line_num}: is not CSV: {error}", rows, file=file, error=error),
+                "{file}, line {line_num}: is not CSV: {error}",
                 "a complete file of the profiler",
+                file=file,
+                line_num=rows.line_num,
+                error=error,
             ) from None
 
 
@@ -237,8 +244,10 @@ def read_folder(folder: Path) -> Iterator[MeasuredLaunch]:
     if len(files) > MOST_FILES:
         raise UsageError(
             "file",
-            Text("{folder}: more than {most} CSV files", folder=folder, most=MOST_FILES),
+            "{folder}: more than {most} CSV files",
             "a folder with a CSV file for every kernel",
+            folder=folder,
+            most=MOST_FILES,
         )
     launches = (launch for file in files for launch in read_csv(file, kernel=file.stem))
     for line, launch in enumerate(launches, start=1):
@@ -254,8 +263,11 @@ def _decoded(file: Path, lines: Iterable[bytes]) -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise UsageError(
                 "file",
-                Text("{file}, line {line}: is not text: {reason}", error, file=file, line=number),
+                "{file}, line {line}: is not text: {reason}",
                 "a CSV file in UTF-8",
+                file=file,
+                line=number,
+                reason=error.reason,
             ) from None
 
 
@@ -302,13 +314,12 @@ class _Columns:
         if unit not in MICROSECONDS:
             raise UsageError(
                 "file",
-                Text(
-                    "{file}, line 1, column {name}: {unit} is not a unit of time",
-                    self,
-                    name=repr(name),
-                    unit=repr(unit),
-                ),
-                Text("one of {units}", units=", ".join(filter(None, MICROSECONDS))),
+                "{file}, line 1, column {name}: {unit} is not a unit of time",
+                "one of {units}",
+                file=self.file,
+                name=repr(name),
+                unit=repr(unit),
+                units=", ".join(filter(None, MICROSECONDS)),
             )
         return MICROSECONDS[unit]
 
@@ -317,16 +328,12 @@ class _Columns:
         if len(cells) != len(self.header):
             raise UsageError(
                 "file",
-                Text(
-                    "{file}, line {line}: {cells_count} columns",
-                    self,
-                    line=line,
-                    cells_count=len(cells),
-                ),
-                Text(
-                    "{header_count}, as in line 1; is the file complete?",
-                    header_count=len(self.header),
-                ),
+                "{file}, line {line}: {cells_count} columns",
+                "{header_count}, as in line 1; is the file complete?",
+                file=self.file,
+                line=line,
+                cells_count=len(cells),
+                header_count=len(self.header),
             )
         block_dim = self._number(line, cells, "block_dim")
         durations = (self._value(line, cells, position) for position in self.durations)
@@ -372,17 +379,15 @@ class _Columns:
         if not 0 <= value < math.inf:
             raise UsageError(
                 "file",
-                Text(
-                    "{file}, line {line}, column {name}: {problem}",
-                    self,
-                    line=line,
-                    name=repr(self.header[position]),
-                    problem=Text(
-                        "{value} is negative" if value < 0 else "{value} is not a number",
-                        value=repr(cell.strip().strip('"')),
-                    ),
-                ),
+                "{file}, line {line}, column {name}: {problem}",
                 "a number, 0 or larger, or N/A",
+                file=self.file,
+                line=line,
+                name=repr(self.header[position]),
+                problem=Text(
+                    "{value} is negative" if value < 0 else "{value} is not a number",
+                    value=repr(cell.strip().strip('"')),
+                ),
             )
         return value * self.units.get(position, 1.0)
 
@@ -395,14 +400,12 @@ class _Columns:
         except ValueError as error:
             raise UsageError(
                 "file",
-                Text(
-                    "{file}, line {line}, column {column}: {error}",
-                    self,
-                    line=line,
-                    column=repr(self.header[self.positions[f"{side}_shapes"]]),
-                    error=error,
-                ),
+                "{file}, line {line}, column {column}: {error}",
                 'such as "4096,1024;1024"',
+                file=self.file,
+                line=line,
+                column=repr(self.header[self.positions[f"{side}_shapes"]]),
+                error=error,
             ) from None
 
 
@@ -417,13 +420,13 @@ def read_device_profile(path: str | Path) -> tuple[MeasuredLaunch, ...]:
         return tuple(read_folder(file))
     if not file.is_file():
         problem = "is not a file" if file.exists() else "there is no such file"
-        raise UsageError("file", Text("{file}: {problem}", file=file, problem=problem), hint)
+        raise UsageError("file", "{file}: {problem}", hint, file=file, problem=problem)
     try:
         with file.open("rb") as stream:
             start = stream.read(len(SQLITE_START))
     except OSError as error:
         raise UsageError(
-            "file", Text("{file}: cannot be read: {error}", file=file, error=error), hint
+            "file", "{file}: cannot be read: {error}", hint, file=file, error=error
         ) from None
     launches = read_database(file) if start == SQLITE_START else read_csv(file)
     return tuple(sorted(launches, key=lambda launch: launch.start_us))
@@ -463,14 +466,16 @@ def read_database(file: Path) -> Iterator[MeasuredLaunch]:
             database.execute("PRAGMA trusted_schema = OFF")
             yield from _Database(file, database).launches()
     except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
-        problem = Text("{file}: cannot be read as a database: {error}", file=file, error=error)
-        if time.monotonic() > deadline:
-            problem = Text(
-                "{file}: reading takes longer than {seconds:.0f} s",
-                file=file,
-                seconds=LONGEST_READING_S,
-            )
-        raise UsageError("file", problem, "a whole .db file of the profiler") from None
+        raise UsageError(
+            "file",
+            "{file}: reading takes longer than {seconds:.0f} s"
+            if time.monotonic() > deadline
+            else "{file}: cannot be read as a database: {error}",
+            "a whole .db file of the profiler",
+            file=file,
+            seconds=LONGEST_READING_S,
+            error=error,
+        ) from None
 
 
 @dataclass
@@ -487,13 +492,11 @@ class _Database:
                 if column not in self.columns[table]:
                     raise UsageError(
                         "file",
-                        Text(
-                            "{file}: has no table {table} with a column {wanted}",
-                            self,
-                            table=table,
-                            wanted=column,
-                        ),
+                        "{file}: has no table {table} with a column {wanted}",
                         "an export of the profiler",
+                        file=self.file,
+                        table=table,
+                        wanted=column,
                     )
         self.texts: dict[Any, str] = {}
         for row, number, value in self._rows(STRINGS, "rowid, id, value"):
@@ -559,13 +562,11 @@ class _Database:
             if count > MOST_ROWS:
                 raise UsageError(
                     "file",
-                    Text(
-                        "{file}, table {table}: more than {most} rows",
-                        self,
-                        table=table,
-                        most=MOST_ROWS,
-                    ),
+                    "{file}, table {table}: more than {most} rows",
                     "a part of the file, such as a few steps of the training",
+                    file=self.file,
+                    table=table,
+                    most=MOST_ROWS,
                 )
             yield row
 
@@ -600,23 +601,24 @@ class _Database:
         except ValueError as error:
             raise UsageError(
                 "file",
-                Text("{file}, row {row} of COMPUTE_TASK_INFO: {error}", self, row=row, error=error),
+                "{file}, row {row} of COMPUTE_TASK_INFO: {error}",
                 'such as "4096,1024;1024"',
+                file=self.file,
+                row=row,
+                error=error,
             ) from None
 
     def _wrong(self, table: str, row: int, column: str, value: Any, wanted: str) -> UsageError:
         """Return the error of a cell."""
         return UsageError(
             "file",
-            Text(
-                "{file}, table {table}, row {row}, column {column}: {value}",
-                self,
-                table=table,
-                row=row,
-                column=column,
-                value="NULL" if value is None else repr(value)[:40],
-            ),
+            "{file}, table {table}, row {row}, column {column}: {value}",
             wanted,
+            file=self.file,
+            table=table,
+            row=row,
+            column=column,
+            value="NULL" if value is None else repr(value)[:40],
         )
 
 

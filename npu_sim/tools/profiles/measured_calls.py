@@ -74,19 +74,21 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
     if chosen is not None:
         return MeasuredDevice(chosen, clock, "chosen")
     if not cores:
-        message = "the file does not state on how many cores its kernels ran"
-        raise UsageError("soc", message, NAME_THE_SOC)
+        raise UsageError(
+            "soc", "the file does not state on how many cores its kernels ran", NAME_THE_SOC
+        )
     profiles = [profile for name in shipped_products() for profile in all_socs(name)]
     fitting = [profile for profile in profiles if profile.chip.vector_cores == cores]
     if not fitting:
-        message = Text(
+        raise UsageError(
+            "soc",
             "at most {cores} cores worked, and no SoC has {cores} vector cores ({known})",
+            NAME_THE_SOC,
             cores=cores,
             known=", ".join(
                 sorted({str(profile.chip.vector_cores) for profile in profiles}, key=int)
             ),
         )
-        raise UsageError("soc", message, NAME_THE_SOC)
     # Of SoCs that fit alike, the older architecture: profiles of newer ones are still rare.
     best, *others = sorted(fitting, key=lambda profile: (_misfit(profile, clock), profile.npu_arch))
     misfit = _misfit(best, clock)
@@ -94,7 +96,7 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
     rated = _rated_clock(best)
     clock_text = Text("; clock {clock} MHz", clock=f"{clock:.0f}") if clock else ""
     if clock and abs(clock / rated - 1) > CLOCK_TOLERANCE:
-        clock_text += Text(" ({soc} is rated {rated})", best, rated=f"{rated:.0f}")
+        clock_text += Text(" ({soc} is rated {rated})", soc=best.soc, rated=f"{rated:.0f}")
     return MeasuredDevice(
         best,
         clock,

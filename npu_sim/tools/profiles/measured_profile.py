@@ -191,9 +191,7 @@ def _launches(argument: str, file: str | Path) -> tuple[MeasuredLaunch, ...]:
     launches = read_device_profile(file)
     if not launches:
         raise UsageError(
-            argument,
-            Text("{file}: no launch of a kernel", file=file),
-            "a profile with at least one row",
+            argument, "{file}: no launch of a kernel", "a profile with at least one row", file=file
         )
     return launches
 

@@ -54,7 +54,7 @@ def headline(answer: MeasuredProfile) -> str:
     """Return the outcome in one line."""
     return say(
         "{modelled} of {launches} kernels modelled: {name}, {share} of the measured time",
-        answer,
+        modelled=answer.modelled,
         launches=len(answer.launches),
         name=Path(answer.file).name,
         share=percent_text(answer.modelled_share),
@@ -280,7 +280,7 @@ def _other_line(plan: Plan, arguments: Mapping[str, Any]) -> Line:
     )
     return (
         "or",
-        say("{path}, tiling key {tiling_key}", plan),
+        say("{path}, tiling key {tiling_key}", path=plan.path, tiling_key=plan.tiling_key),
         say(
             "{mode}: not stated in the file",
             mode="deterministic" if plan.deterministic else differences,
@@ -416,7 +416,7 @@ def measured_report(answer: MeasuredProfile, command: str = "") -> Document:
         ("Measured beside bound", [Picture(time_bars(bars), note)] if bars else []),
         *(
             (
-                say("Call {operator}", calls.plan),
+                say("Call {operator}", operator=calls.plan.operator),
                 (
                     *_call_pictures(calls),
                     _call_table(calls),
@@ -517,11 +517,17 @@ def calibration_view(answer: CalibrationAnswer) -> RenderableType:
     """Return a calibration as a rich renderable."""
     calibration = answer.calibration
     factor = (
-        say("factor {vector_factor:.3f}", calibration) if calibration.vector_factor else "no factor"
+        say("factor {vector_factor:.3f}", vector_factor=calibration.vector_factor)
+        if calibration.vector_factor
+        else "no factor"
     )
     lines: list[Line] = [
-        ("read as", say("{soc}, release {release}", calibration), "--soc and --release choose"),
-        ("clock", say("{clock_mhz:.0f} MHz", calibration), "vector cores"),
+        (
+            "read as",
+            say("{soc}, release {release}", soc=calibration.soc, release=calibration.release),
+            "--soc and --release choose",
+        ),
+        ("clock", say("{clock_mhz:.0f} MHz", clock_mhz=calibration.clock_mhz), "vector cores"),
         *(
             (say("ceiling, {kind}", kind=kind), f"{found.tb_per_s:.3f} TB/s", _ceiling_note(found))
             for kind, found in calibration.ceilings.items()
@@ -534,7 +540,7 @@ def calibration_view(answer: CalibrationAnswer) -> RenderableType:
         *(("warning", warning, "") for warning in answer.warnings),
     ]
     return stack(
-        Paragraph(say("calibration from {source}", calibration), "bold green"),
+        Paragraph(say("calibration from {source}", source=calibration.source), "bold green"),
         "",
         lines_table(lines),
         *after_gap(_shapes(answer)),
@@ -545,7 +551,10 @@ def _ceiling_note(ceiling: Ceiling) -> str:
     if ceiling.low_error is None or ceiling.high_error is None:
         return "one shape: its error is not known"
     return say(
-        "{shapes} shapes; leave-one-out error {low_error:+.1%} to {high_error:+.1%}", ceiling
+        "{shapes} shapes; leave-one-out error {low_error:+.1%} to {high_error:+.1%}",
+        shapes=ceiling.shapes,
+        low_error=ceiling.low_error,
+        high_error=ceiling.high_error,
     )
 
 
@@ -560,8 +569,8 @@ def _shapes(answer: CalibrationAnswer) -> Table:
             (
                 f"{shape.kernel} {shape.inputs[0] if shape.inputs else ''}",
                 str(shape.count),
-                say("{measured_us:.2f} us", shape),
-                say("{estimate_us:.2f} us", shape),
+                say("{measured_us:.2f} us", measured_us=shape.measured_us),
+                say("{estimate_us:.2f} us", estimate_us=shape.estimate_us),
                 f"{shape.ratio:.3f}" + ("" if shape.used else Text(", not used")),
             )
             for shape in answer.shapes

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from npu_sim.language import Text
 from npu_sim.status import INVALID, AclnnError
 from npu_sim.torch import flow
 from npu_sim.torch.flow import Kernel
@@ -103,21 +102,29 @@ def _checked(
         fp32.
     """
     if logits.dim() != 2:
-        message = Text(
-            "input has shape {shape}; the product takes logits (N, C)", shape=tuple(logits.shape)
-        )
         raise AclnnError(
             INVALID,
             "input",
-            message,
+            "input has shape {shape}; the product takes logits (N, C)",
             "input.reshape(-1, C), or input[None] for one row; target likewise",
+            shape=tuple(logits.shape),
         )
     if target.dtype != torch.int64:
-        message = Text("target is {dtype}; the product takes int64", target)
-        raise AclnnError(INVALID, "target", message, "target.long()")
+        raise AclnnError(
+            INVALID,
+            "target",
+            "target is {dtype}; the product takes int64",
+            "target.long()",
+            dtype=target.dtype,
+        )
     if weight is not None and weight.dtype != torch.float32:
-        message = Text("weight is {dtype}; the product takes float32", weight)
-        raise AclnnError(INVALID, "weight", message, "weight.float()")
+        raise AclnnError(
+            INVALID,
+            "weight",
+            "weight is {dtype}; the product takes float32",
+            "weight.float()",
+            dtype=weight.dtype,
+        )
     if torch.is_autocast_enabled("cpu"):
         logits = logits.float()
     loss, log_prob = FORWARD_OPERATOR(
@@ -171,12 +178,10 @@ def npu_cross_entropy_loss(
         raise AclnnError(
             INVALID,
             "label_smoothing",
-            Text(
-                "label_smoothing = {label_smoothing}: the gradient with label smoothing is not "
-                "supported yet",
-                label_smoothing=label_smoothing,
-            ),
+            "label_smoothing = {label_smoothing}: the gradient with label smoothing is not "
+            "supported yet",
             "label_smoothing = 0.0",
+            label_smoothing=label_smoothing,
         )
     loss, log_prob = _checked(input, target, weight, reduction, ignore_index, label_smoothing)
     empty = input.new_empty(0)

@@ -351,7 +351,7 @@ def _not_recognised(span: Span, choice: Choice, why: str, place: Place | None = 
     choice.closed = True
     span.not_recognised(
         "routing of tokens",
-        Text("top {topk} of {tokens} tokens: {why}", choice, tokens=choice.rows, why=why),
+        Text("top {topk} of {tokens} tokens: {why}", topk=choice.topk, tokens=choice.rows, why=why),
         place,
     )
 
@@ -364,8 +364,8 @@ def _rows_not_recognised(span: Span, block: Block, why: str) -> None:
         "routing of tokens",
         Text(
             "{rows} rows of {tokens} tokens are gathered: {why}",
-            block,
             rows=block.gathered,
+            tokens=block.tokens,
             why=why,
         ),
     )

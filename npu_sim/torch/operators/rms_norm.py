@@ -61,9 +61,12 @@ def npu_rms_norm(
 def _required(name: str, scale: torch.Tensor | None) -> torch.Tensor:
     """Return the weight; raise AclnnError if it is missing."""
     if scale is None:
-        message = Text("{name} = None: the product normalises with a scale", name=name)
         raise AclnnError(
-            NULL_POINTER, name, message, Text("{name}: torch.ones of the last axes", name=name)
+            NULL_POINTER,
+            name,
+            "{name} = None: the product normalises with a scale",
+            "{name}: torch.ones of the last axes",
+            name=name,
         )
     return scale
 
@@ -254,7 +257,10 @@ def _gamma(kernel: Kernel, first: Term, other: Term) -> Term | None:
     if gamma.offset:
         kernel.span.remark(
             FORWARD,
-            Text("the factor is {offset} + weight, as in Gemma: gamma is this sum", gamma),
+            Text(
+                "the factor is {offset} + weight, as in Gemma: gamma is this sum",
+                offset=gamma.offset,
+            ),
             gamma.parameter,
         )
     call = {"x": normed.x, "gamma": str(TensorSpec(shape, str(gamma.dtype)))}

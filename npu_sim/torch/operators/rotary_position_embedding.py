@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import NotModelledError, UsageError
 from npu_sim.torch.flow import Kernel, Step
@@ -60,8 +59,10 @@ def npu_rotary_mul(
     if rotary_mode not in MODES:
         raise UsageError(
             "rotary_mode",
-            Text("rotary_mode = {mode} is unknown", mode=repr(rotary_mode)),
-            ", ".join(MODES),
+            "rotary_mode = {mode} is unknown",
+            "{modes}",
+            mode=repr(rotary_mode),
+            modes=", ".join(MODES),
         )
     cos, sin = (tensor.to(input.dtype).contiguous() for tensor in (r1, r2))
     return FORWARD_OPERATOR(input.contiguous(), cos, sin, MODES[rotary_mode])
