@@ -35,6 +35,7 @@ from npu_sim.operators.shared.study import (
     Parts,
     Restore,
     Shown,
+    Spread,
     StudyCall,
     Tree,
     Values,
@@ -466,9 +467,11 @@ def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values] | None:
     return arguments, {"grad_weight": wrapped.gradients.get("weight")}
 
 
-def _spread(arguments: Values) -> Mapping[str, float]:
+def _spread(arguments: Values) -> Mapping[str, Spread]:
     indices, grad = arguments["indices"], arguments["grad"]
-    return {"grad_weight": spread_of_sums(indices.size, grad.largest)}
+    # sums that are divided by their number of terms do not show how many there are
+    term = 0.0 if arguments["scale_grad_by_freq"] else grad.root_mean_square
+    return {"grad_weight": spread_of_sums(indices.size, grad.largest, term)}
 
 
 IN_DUMPS = InDumps(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from npu_sim.operators.shared.study import (
     InDumps,
     Parts,
     Shown,
+    Spread,
     StudyCall,
     Values,
     WrappedCall,
@@ -224,9 +226,11 @@ def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
     return arguments | wrapped.pick("x", "gamma"), results
 
 
-def _spread(arguments: Values) -> Mapping[str, float]:
-    dy, x, rstd = (arguments[name] for name in ("dy", "x", "rstd"))
-    return {"dgamma": spread_of_sums(rstd.size, dy.largest * x.largest * rstd.largest)}
+def _spread(arguments: Values) -> Mapping[str, Spread]:
+    tensors = [arguments[name] for name in ("dy", "x", "rstd")]
+    largest = prod(tensor.largest for tensor in tensors)
+    term = prod(tensor.root_mean_square for tensor in tensors)
+    return {"dgamma": spread_of_sums(arguments["rstd"].size, largest, term)}
 
 
 IN_DUMPS = InDumps((FUNCTION,), _in_dump, spread=_spread)

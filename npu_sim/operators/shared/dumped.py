@@ -9,11 +9,13 @@ our calls".
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import isfinite, prod
-from typing import Any
+from math import inf, isfinite, prod, sqrt
+from typing import Any, NamedTuple
 
 from npu_sim.framework.vocabulary import Text
 
+UNIT = 2.0**-24
+"""Relative error of an fp32 operation."""
 Values = Mapping[str, Any]
 """Arguments or results by name; :class:`DumpedTensor` in place of tensors."""
 
@@ -52,6 +54,34 @@ class DumpedTensor:
     def size(self) -> int:
         """Number of elements."""
         return prod(self.shape)
+
+    @property
+    def root_mean_square(self) -> float:
+        """Root mean square of the elements; 0 if their norm is not recorded or not finite."""
+        norm = self.statistics.get("Norm", 0.0)
+        return norm / sqrt(self.size) if self.size and isfinite(norm) else 0.0
+
+
+class Spread(NamedTuple):
+    """How far two orders of an fp32 sum are apart, as far as statistics show it."""
+
+    bound: float
+    """Upper bound for all values with these statistics."""
+    terms: int
+    """Maximum number of terms."""
+    term: float
+    """Root mean square of the terms; 0 if it is not known."""
+
+    def typical(self, largest: float) -> float:
+        """Return a typical difference; ``largest`` is the largest absolute value of the sums.
+
+        Partial sums are about as large as the largest sum, and roundings add up like random ones.
+        A sum of n random terms grows to about sqrt(n) times their size, which bounds n.
+        """
+        roundings = sqrt(self.terms)
+        if self.term:
+            roundings = min(roundings, max(largest / self.term, 1.0))
+        return UNIT * roundings * largest
 
 
 @dataclass(frozen=True)
@@ -149,15 +179,15 @@ class InDumps:
         ``contradictions(arguments, results)`` yields statistics that the product cannot have
         written. Every tensor has Max and Min.
     spread
-        ``spread(arguments)`` returns, by result whose order of additions may depend on timing, an
-        upper bound of the difference between two orders; see :func:`spread_of_sums`.
+        ``spread(arguments)`` returns, by result whose order of additions may depend on timing, how
+        far two orders are apart; see :func:`spread_of_sums`.
     """
 
     functions: tuple[Function, ...]
     call: Callable[[WrappedCall], tuple[Values, Values] | None]
     index_ranges: Callable[[Values], Mapping[str, tuple[int, tuple[int, ...]]]] = lambda _: {}
     contradictions: Callable[[Values, Values], Iterator[str]] = lambda _, __: iter(())
-    spread: Callable[[Values], Mapping[str, float]] = lambda _: {}
+    spread: Callable[[Values], Mapping[str, Spread]] = lambda _: {}
 
 
 def rows_of_last_axis(name: str, arguments: Values) -> Mapping[str, tuple[int, tuple[int, ...]]]:
@@ -166,14 +196,15 @@ def rows_of_last_axis(name: str, arguments: Values) -> Mapping[str, tuple[int, t
     return {name: (tensor.size, ())} if isinstance(tensor, DumpedTensor) else {}
 
 
-def spread_of_sums(terms: int, largest: float) -> float:
-    """Return a bound of the difference between two orders of an fp32 sum.
+def spread_of_sums(terms: int, largest: float, term: float = 0.0) -> Spread:
+    """Return how far two orders of an fp32 sum are apart.
 
     Each order is within (terms - 1)*u of the exact sum, relative to the sum of absolute values
     (N. Higham, Accuracy and Stability of Numerical Algorithms, section 4.2).
 
     - ``terms``: number of terms; ``largest``: bound of their absolute values.
+    - ``term``: root mean square of the terms; 0 if it is not known.
     """
-    unit = 2.0**-24
-    error = terms * unit
-    return 2 * error / (1 - error) * terms * largest if error < 0.5 else float("inf")
+    error = terms * UNIT
+    bound = 2 * error / (1 - error) * terms * largest if error < 0.5 else inf
+    return Spread(bound, terms, term)

@@ -26,6 +26,20 @@ from npu_sim.tools.dumps.folder import MODULE, NAME, Dump, Entry, StoredTensor
 PYTHON_FUNCTIONS = "MindSpeed."
 """Prefix of entries whose function is a Python ``autograd.Function``."""
 
+COPYING = frozenset(
+    {
+        *("embedding", "index_select", "gather", "take", "take_along_dim", "masked_select"),
+        *("index", "getitem", "select", "narrow", "slice", "split", "chunk", "tensor_split"),
+        *("unbind", "diagonal", "diag", "unfold", "cat", "concat", "concatenate", "stack"),
+        *("hstack", "vstack", "dstack", "view", "view_as", "reshape", "flatten", "unflatten"),
+        *("ravel", "transpose", "permute", "t", "swapaxes", "swapdims", "movedim", "squeeze"),
+        *("unsqueeze", "expand", "expand_as", "broadcast_to", "repeat", "repeat_interleave"),
+        *("tile", "roll", "flip", "fliplr", "flipud", "rot90", "contiguous", "clone", "detach"),
+        *("pixel_shuffle", "pixel_unshuffle"),
+    }
+)
+"""Functions of PyTorch whose results are copies of elements of their inputs."""
+
 
 @dataclass(frozen=True)
 class DumpedCall:
@@ -86,6 +100,14 @@ def function_of(name: str) -> str:
     prefix, last = match["prefix"], match["api"].rpartition(".")[2]
     known = (key for key in (f"{prefix}.{last}", last) if key in _wrapped_functions())
     return next(known, f"{prefix}.{match['api']}")
+
+
+def moves_data(name: str) -> bool:
+    """Return whether an entry is of a forward call that copies elements and computes nothing."""
+    match = NAME.fullmatch(name)
+    if match is None or match["direction"] != "forward":
+        return False
+    return match["api"].rpartition(".")[2].strip("_") in COPYING
 
 
 def is_modelled(name: str) -> bool:

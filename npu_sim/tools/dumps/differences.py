@@ -5,16 +5,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from math import sqrt
+from math import inf, isfinite, isnan, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
 from npu_sim.language import Text, joined
+from npu_sim.operators.shared.dumped import Spread
 from npu_sim.plans.answers import Frozen, FrozenDict, ReadOnlyDict, TextField
 from npu_sim.status import UsageError, shown
-from npu_sim.tools.dumps.calls import DumpedCall, arguments_of
+from npu_sim.tools.dumps.calls import DumpedCall, arguments_of, moves_data
 from npu_sim.tools.dumps.folder import MODULE, Dump, Entry, StoredTensor, tensors_of
 from npu_sim.verdicts.answers import UNDECIDED, UNREACHABLE, Verification, bits_of
 
@@ -330,6 +331,8 @@ ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 """Relative error of a result that was cast to 16 bits."""
 NORM_ROUNDING = 2.0**-12
 """Relative error of a norm in fp32."""
+UNUSUAL = 5.0
+"""Factor from which on a difference is wider than timing usually makes it."""
 
 
 class CallInDump(Frozen):
@@ -385,6 +388,11 @@ class CallInDump(Frozen):
     def impossible(self) -> bool:
         """Whether the product cannot have written a value of this call."""
         return bool(self.contradictions) or "unreachable" in self.verdicts.values()
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether all values were checked and the product can have written them."""
+        return bool(self.verdicts) and {*self.verdicts.values()} <= {"equal", "reachable"}
 
 
 class FirstDifference(Frozen):
@@ -489,6 +497,8 @@ def _cause(
         )
     if not difference.is_origin:
         return None, _outside_text(difference, bool(comparison.alone))
+    if moves_data(difference.entry):
+        return False, _copy_cause(difference)
     if calls is None or calls[0].answer.outcome != RUNS:
         return (
             None,
@@ -508,6 +518,21 @@ def _cause(
     return False, (
         "two runs of this call cannot differ on this product: look for another input (weights, "
         "random numbers), another release or product, or memory that something else wrote"
+    )
+
+
+def _copy_cause(difference: Difference) -> str:
+    """Return what it means that a call that copies elements has other results."""
+    if difference.comparison is Comparison.EQUAL:
+        return Text(
+            "this call copies elements, and its inputs are equal: timing cannot change its "
+            "results. One of the dumped tensors is not what the kernel read or wrote, or something "
+            "else wrote to the memory"
+        )
+    return Text(
+        "this call copies elements: with equal inputs its results cannot differ. That its inputs "
+        "are equal is not proved, as the dumps do not hold their values; dump both runs with task "
+        "tensor, or with checksums"
     )
 
 
@@ -570,29 +595,13 @@ def _timing_cause(
             outputs=outputs,
         )
     if any(call.verification is None for call in calls):
-        spread = _spread(calls[0].dumped)
-        values = zip(names.values(), difference.outputs.values(), strict=True)
-        texts = [
-            _beyond(name, first, second, spread.get(name, float("inf")))
-            for name, (first, second, _) in values
-        ]
-        if None in texts:
-            return None, Text(
-                "timing may explain it: {outputs} depends on the order of cores. That the values "
-                "are possible is not proved, as the dumps do not hold them; dump with task tensor",
-                outputs=outputs,
-            )
-        if any(texts):
-            return False, Text(
-                "timing does not explain it: {parts}", parts=joined(filter(None, texts), "; ")
-            )
-    races = {call.answer.races[name] for call in calls for name in call.answer.races}
-    if races:
+        return _statistical_cause(difference, names, calls)
+    if races := _races(calls):
         return True, Text(
             "two runs of this call can differ on this product: a race can overwrite {outputs} "
             "({races}), also with deterministic computation",
             outputs=outputs,
-            races=", ".join(sorted(races)),
+            races=races,
         )
     return True, Text(
         "two runs of this call can differ on this product: {outputs}; "
@@ -601,7 +610,53 @@ def _timing_cause(
     )
 
 
-def _spread(call: DumpedCall) -> Mapping[str, float]:
+def _races(calls: tuple[DescribedCall, DescribedCall]) -> str:
+    """Return the races that can overwrite results of a call; empty for none."""
+    return ", ".join(sorted({race for call in calls for race in call.answer.races.values()}))
+
+
+def _statistical_cause(
+    difference: Difference, names: Mapping[str, str], calls: tuple[DescribedCall, DescribedCall]
+) -> tuple[bool | None, str]:
+    """Return False where timing cannot explain the statistics, else None: they prove no cause."""
+    outputs = ", ".join(names.values())
+    if races := _races(calls):
+        return None, Text(
+            "timing may explain it: a race can overwrite {outputs} ({races}), also with "
+            "deterministic computation. Whether the values are possible is not proved, as those of "
+            "both dumps were not checked; dump with task tensor",
+            outputs=outputs,
+            races=races,
+        )
+    spreads = _spreads(calls[0].dumped)
+    gaps = [
+        gap
+        for output, (first, second, _) in difference.outputs.items()
+        for gap in _gaps(names[output], first, second, spreads.get(names[output]))
+    ]
+    if impossible := [gap for gap in gaps if not gap.apart <= gap.bound]:
+        widest = max(impossible, key=lambda gap: gap.apart / gap.bound)
+        text = "timing does not explain it: {numbers}; two orders are at most {bound} apart"
+        return False, Text(text, numbers=widest.numbers, bound=f"{widest.bound:.3g}")
+    widest = max(gaps, key=lambda gap: gap.factor, default=None)
+    if widest is not None and widest.factor >= UNUSUAL:
+        return None, Text(
+            "timing is an unlikely cause: {numbers}. Two orders are typically {typical} apart for "
+            "these statistics, which is {factor} times less; the worst case of all values is "
+            "{bound}. Whether the values are possible is not proved: dump with task tensor",
+            numbers=widest.numbers,
+            typical=f"{widest.typical:.1g}",
+            factor=f"{widest.factor:,.0f}",
+            bound=f"{widest.bound:.3g}",
+        )
+    return None, Text(
+        "timing may explain it: {outputs} depends on the order of cores. Whether the values are "
+        "possible is not proved, as those of both dumps were not checked; dump with task tensor",
+        outputs=outputs,
+    )
+
+
+def _spreads(call: DumpedCall) -> Mapping[str, Spread]:
     """Return how far two orders are apart, by result; nothing for arguments of a wrong type."""
     try:
         return call.hook.spread(call.arguments)
@@ -648,35 +703,50 @@ def _counts(
     return unreachable, undecided, total
 
 
-def _beyond(name: str, first: Any, second: Any, spread: float) -> str | None:
-    """Return the text of statistics that two orders cannot give; empty if they can.
+class _Gap(NamedTuple):
+    """A statistic of a result that differs between two dumps."""
 
-    None when the statistics are not recorded, or the spread of a value is not known.
-    """
+    numbers: str
+    """The statistic in both."""
+    apart: float
+    """How far it is apart; nan where one of the two is no number."""
+    bound: float
+    """Upper bound of how far two orders are apart."""
+    typical: float
+    """How far two orders typically are apart."""
+
+    @property
+    def factor(self) -> float:
+        """How many times wider than typical."""
+        return self.apart / self.typical if self.typical else 0.0
+
+
+def _gaps(name: str, first: Any, second: Any, spread: Spread | None) -> Iterator[_Gap]:
+    """Yield the statistics of a result that differ; none where their spread is not known."""
     if not isinstance(first, StoredTensor) or not isinstance(second, StoredTensor):
-        return None
-    if spread == float("inf") or first.extremes is None or second.extremes is None:
-        return None
+        return
+    if spread is None or spread.bound == inf or first.extremes is None or second.extremes is None:
+        return
+    typical = spread.typical(min(first.largest, second.largest))
     unit = ROUNDING.get(first.dtype, 0.0)
-    bounds = {"Max": 1.0, "Min": 1.0, "Norm": sqrt(first.size)}
+    bounds = {"Max": spread.bound, "Min": spread.bound, "Norm": spread.bound * sqrt(first.size)}
     recorded = first.statistics.keys() & second.statistics.keys()
     for statistic in (name for name in bounds if name in recorded):
         value, other = first.statistics[statistic], second.statistics[statistic]
-        rounding = unit if statistic != "Norm" else max(unit, NORM_ROUNDING)
-        bound = spread * bounds[statistic] + 2 * rounding * max(abs(value), abs(other))
-        if (
-            value != other
-            and not abs(value - other) <= bound
-            and (value == value or other == other)
-        ):
-            digits = telling_digits(value, other)
-            return Text(
-                "{statistic} of {output} is {one} against {other}; two orders are at most {bound} "
-                "apart",
+        if value == other or (isnan(value) and isnan(other)):
+            continue
+        relative = unit if statistic != "Norm" else max(unit, NORM_ROUNDING)
+        rounding = 2 * relative * max(filter(isfinite, map(abs, (value, other))), default=0.0)
+        digits = telling_digits(value, other)
+        yield _Gap(
+            Text(
+                "{statistic} of {output} is {one} against {other}",
                 statistic=statistic,
                 output=name,
                 one=f"{value:.{digits}g}",
                 other=f"{other:.{digits}g}",
-                bound=f"{bound:.3g}",
-            )
-    return ""
+            ),
+            abs(value - other),
+            bounds[statistic] + rounding,
+            typical + rounding,
+        )

@@ -171,7 +171,7 @@ def comparison_lines(reading: DumpReading, most: int) -> Iterator[tuple[str, str
     yield "compared", _compared(reading)
     for number, difference in enumerate(reading.differences[:most]):
         different = Text(
-            "output {outputs}; inputs {inputs}",
+            "{outputs}; inputs {inputs}",
             outputs=joined(difference.outputs, ", "),
             inputs=Text(difference.inputs),
         )
@@ -230,11 +230,14 @@ def dump_report(reading: DumpReading, command: str = "") -> Document:
             *(_details(described, reading.against or "") for described in reading.other_calls),
         ),
     )
+    calls = (*reading.calls, *reading.other_calls)
     sentence = say(
-        "{folder}: {calls}, {impossible} with values that the product cannot have written",
+        "{folder}: {calls}, {impossible} with values that the product cannot have written, "
+        "{proved} proved possible bit by bit",
         folder=reading.folder,
-        calls=calls_text(len(reading.calls)),
-        impossible=sum(call.impossible for call in (*reading.calls, *reading.other_calls)),
+        calls=calls_text(len(calls)),
+        impossible=sum(call.impossible for call in calls),
+        proved=sum(call.is_proved for call in calls),
     )
     outcome = "bad" if reading.failed else "good"
     return Document(sentence, sentence, sections, command, outcome, MEASURED)

@@ -72,13 +72,64 @@ def test_a_scaled_gradient_is_not_put_down_to_timing(tmp_path, factor):
     assert found.can_differ is False
 
 
-@pytest.mark.parametrize(("task", "proved"), [("tensor", True), ("statistics", True)])
-def test_two_orders_are_explained_by_timing(tmp_path, task, proved):
+@pytest.mark.parametrize(
+    ("task", "verify", "proved", "reason"),
+    [
+        ("tensor", True, True, "two runs of this call can differ"),
+        ("tensor", False, None, "timing may explain it"),
+        ("statistics", True, None, "timing may explain it"),
+        ("md5", True, None, "timing may explain it"),
+    ],
+)
+def test_timing_is_proved_by_values_alone(tmp_path, task, verify, proved, reason):
     for name, seed in (("a", 1), ("b", 2)):
         write_embedding(tmp_path / name, task, seed).close()
-    (found,) = compared(tmp_path, **DEVICE).differences
+    (found,) = compared(tmp_path, verify=verify, **DEVICE).differences
     assert found.can_differ is proved
-    assert "two runs of this call can differ" in found.reason
+    assert reason in found.reason
+    assert ("not proved" in found.reason) == (proved is None)
+
+
+@pytest.mark.parametrize(("rows", "apart"), [(1, 3.0), (5, 2.0), (30, 0.2)])
+def test_a_difference_within_the_worst_case_is_not_put_down_to_timing(tmp_path, rows, apart):
+    """All orders of the worst inputs with these statistics would allow it, usual ones do not."""
+
+    def change(gradient):
+        gradient[:rows, 5] += apart * np.sign(gradient[:rows, 5])
+
+    write_embedding(tmp_path / "a", "statistics").close()
+    write_embedding(tmp_path / "b", "statistics", 2, change).close()
+    (found,) = compared(tmp_path, **DEVICE).differences
+    assert found.can_differ is None
+    assert "timing is an unlikely cause" in found.reason
+    assert "times less; the worst case of all values is" in found.reason
+
+
+COPIES = {
+    "Functional.embedding.0": lambda ids, table: table[ids],
+    "Torch.index_select.0": lambda ids, table: table[ids],
+    "Torch.gather.0": lambda ids, table: table[ids],
+    "Torch.cat.0": lambda ids, table: np.concatenate([table, table]),
+    "Tensor.view.0": lambda ids, table: table.reshape(-1),
+    "Tensor.transpose.0": lambda ids, table: table.T,
+}
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [("md5", "one of the dumped tensors is not"), ("statistics", "equal is not proved")],
+)
+@pytest.mark.parametrize("name", COPIES)
+def test_a_call_that_copies_elements_is_never_put_down_to_timing(tmp_path, name, task, reason):
+    ids, table = np.arange(8), np.linspace(0, 1, 80, dtype=np.float32).reshape(8, 10)
+    for folder, added in (("a", 0), ("b", 1)):
+        writer = Writer(tmp_path / folder, task)
+        copied = COPIES[name](ids, table) + np.float32(added)
+        writer.call(name, (ids, table), (copied,))
+        writer.close()
+    (found,) = compared(tmp_path).differences
+    assert found.can_differ is False
+    assert reason in found.reason.lower()
 
 
 def test_checksums_alone_prove_no_legal_difference(tmp_path):

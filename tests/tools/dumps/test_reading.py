@@ -211,8 +211,8 @@ def test_the_first_difference_is_a_call_that_depends_on_timing(tmp_path, task, i
         "embedding_dense_backward",
     )
     assert (found.outputs, found.inputs) == (("grad_weight",), inputs)
-    assert found.can_differ
-    assert "use_deterministic_algorithms" in found.reason
+    assert found.can_differ is None  # the values were not checked
+    assert "depends on the order of cores" in found.reason
 
 
 def test_equal_statistics_of_the_inputs_are_no_proof(tmp_path):
@@ -325,7 +325,7 @@ def test_the_report_has_the_calls_in_order_and_what_is_not_equal(
     assert shown.code == 1
     page = path.read_text("utf-8")
     for text in (
-        "1 call, 1 with values that the product cannot have written",
+        "2 calls, 1 with values that the product cannot have written, 1 proved possible",
         "first difference",
         "permuted_tokens unreachable, sorted_indices equal",
         f"{wrong.size - 1} equal, 1 unreachable",
