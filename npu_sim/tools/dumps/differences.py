@@ -635,9 +635,9 @@ def _statistical_cause(
         for gap in _gaps(names[output], first, second, spreads.get(names[output]))
     ]
     if impossible := [gap for gap in gaps if not gap.apart <= gap.bound]:
-        widest = max(impossible, key=lambda gap: gap.apart / gap.bound)
+        worst = max(impossible, key=lambda gap: gap.apart / gap.bound)
         text = "timing does not explain it: {numbers}; two orders are at most {bound} apart"
-        return False, Text(text, numbers=widest.numbers, bound=f"{widest.bound:.3g}")
+        return False, Text(text, numbers=worst.numbers, bound=f"{worst.bound:.3g}")
     widest = max(gaps, key=lambda gap: gap.factor, default=None)
     if widest is not None and widest.factor >= UNUSUAL:
         return None, Text(
