@@ -48,9 +48,8 @@ class Hook(Generic[Function]):
     """One purpose that a function of an operator may serve.
 
     A declaration gives a hook as the field of its name, or names its package: then the hook is the
-    function of that name in ``module``, which is imported when the hook is first needed. The module
-    of a family of products (``registry.FAMILIES``) comes before; a hook that is None there does not
-    hold for the family.
+    function of that name in ``module``, which is imported when the hook is first needed, unless the
+    :class:`Differences` of a family of products give another one.
 
     Attributes
     ----------
@@ -221,12 +220,15 @@ class Operator:
         declaration that gives all of them.
     families
         Families of products (``registry.FAMILIES``) that have the operator with other planners and
-        kernels: the module of a family gives, as ``FIELDS``, the fields that differ there.
+        kernels: the package of a family gives what differs there as ``DIFFERENCES``, see
+        :class:`Differences`.
     families_not_modelled
         Families that have the operator, and npu_sim does not model it there. The declaration serves
         families that neither names.
     family
         The one family that the declaration serves; set by :meth:`on_family`.
+    absent
+        Hooks of the package that do not hold for the family; set by :meth:`on_family`.
     common
         The declaration that serves the other products; None in that one itself.
     """
@@ -275,6 +277,7 @@ class Operator:
     families: tuple[str, ...] = ()
     families_not_modelled: tuple[str, ...] = ()
     family: str = ""
+    absent: tuple[str, ...] = ()
     common: Operator | None = None
 
     def __new__(cls, *fields_in_order: Any, **fields_by_name: Any) -> Operator:
@@ -534,22 +537,58 @@ class Operator:
         return _on_family(base, family) if family in base.families else base
 
 
+SAME: Any = object()
+"""What a family of products has in common with the other products, see :class:`Differences`."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Differences:
+    """What an operator does otherwise on a family of products.
+
+    The fields are those of :class:`Operator`; what is not given is as on the other products. A hook
+    that is None does not hold for the family.
+    """
+
+    arguments: tuple[Argument, ...] = SAME
+    axes: tuple[Axis, ...] = SAME
+    derived: tuple[Derived, ...] = SAME
+    checks: tuple[Callable[[Any], None], ...] = SAME
+    tiling: type = SAME
+    tile: Callable[[Any, Device, Any], Any] = SAME
+    used_bytes: Callable[[Any, Any, Device, Any], int] | None = SAME
+    bounds: Mapping[str, Callable[[Any], int]] = SAME
+    assumed: tuple[Assumed, ...] = SAME
+    planner_message: Callable[[Any], tuple[str, str, str]] | None = SAME
+    empty: str = SAME
+    describe: OwnHook = SAME
+    compute: OwnHook = SAME
+    program: OwnHook = SAME
+    instructions: OwnHook = SAME
+    claims: OwnHook = SAME
+    terms: OwnHook = SAME
+    parts: OwnHook = SAME
+    writes: OwnHook = SAME
+    open_rules: OwnHook = SAME
+    causes: OwnHook = SAME
+    changes: Any = SAME
+
+
 @cache
 def _on_family(base: Operator, family: str) -> Operator:
     """Return the declaration with the fields that differ on a family."""
-    module = import_module(f"{base.package}.{family}")
-    return replace(base, family=family, common=base, **module.FIELDS)
+    differences = import_module(f"{base.package}.{family}").DIFFERENCES
+    given = {name: value for name, value in vars(differences).items() if value is not SAME}
+    absent = tuple(name for name, value in given.items() if value is None)
+    return replace(base, family=family, common=base, absent=absent, **given)
 
 
 @cache
 def find_hook(operator: Operator, hook: Hook[Any]) -> Any:
     """Return a hook of a declaration, or None."""
     given = getattr(operator, hook.name)
-    if given is not None or not operator.package:
+    if given is not None or not operator.package or hook.name in operator.absent:
         return given
-    for module in filter(None, (operator.family, hook.module)):
-        name, attribute = f"{operator.package}.{module}", hook.attribute or hook.name
-        found = vars(import_module(name)) if find_spec(name) is not None else {}
-        if attribute in found:
-            return found[attribute]
-    return None
+    name = f"{operator.package}.{hook.module}"
+    if find_spec(name) is None:
+        return None
+    return getattr(import_module(name), hook.attribute or hook.name, None)

@@ -10,7 +10,7 @@ as a tree, then these sums as a tree; its root is refined by fused steps. Key 20
 row in pairs, whose sums go to lists of 256.
 
 Slow reference with the order of additions: ``tests/reference/rms_norm.py``. The orders of Ascend
-950 as trees, which tests verify with probes: ``npu_sim/operators/rms_norm/ascend_950.py``.
+950 as trees, which tests verify with probes: ``npu_sim/operators/rms_norm/ascend_950/study.py``.
 
 Sources: specification pages ``rms_norm``, section "Kernels and accumulation order", and
 ``rms_norm_950``, "Kernels and order".

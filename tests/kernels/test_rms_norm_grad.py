@@ -10,7 +10,7 @@ from npu_sim.kernels import rms_norm_grad as kernels
 from npu_sim.kernels.ascend_950 import rms_norm_grad as kernels_950
 from npu_sim.kernels.shared.arrival_orders import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, arrivals
 from npu_sim.numbers.formats import storage_view
-from npu_sim.operators.rms_norm_grad import ascend_950 as plans_950
+from npu_sim.operators.rms_norm_grad.ascend_950 import timeline as plans_950
 from npu_sim.tiling import rms_norm_grad as tiling
 from tests.cases import every
 from tests.golden import DATA

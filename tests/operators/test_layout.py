@@ -9,6 +9,7 @@ import pytest
 import npu_sim
 from npu_sim.framework import describing, operator
 from npu_sim.framework.operator import Hook
+from npu_sim.operators.loading import load_operator
 from npu_sim.registry import OPERATOR_NAMES
 
 PACKAGE = Path(npu_sim.__file__).parent
@@ -19,6 +20,7 @@ HOOKS = [
     for value in vars(module).values()
     if isinstance(value, Hook)
 ]
+FAMILIES = [(name, family) for name in OPERATOR_NAMES for family in load_operator(name).families]
 PLACES = {hook.attribute or hook.name: hook.module for hook in HOOKS} | {"CAVEATS": "study"}
 """Module of every name that other packages look up in the package of an operator."""
 
@@ -35,18 +37,35 @@ def names_defined(path):
 
 @pytest.mark.parametrize("name", OPERATOR_NAMES)
 def test_an_operator_has_these_modules(name):
-    found = {path.stem for path in (PACKAGE / "operators" / name).glob("*.py")}
-    assert found - {"ascend_950"} == MODULES
+    folder = PACKAGE / "operators" / name
+    assert {path.stem for path in folder.glob("*.py")} == MODULES
+    packages = {path.parent.name for path in folder.glob("*/__init__.py")}
+    assert packages == set(load_operator(name).families)
 
 
-@pytest.mark.parametrize("name", OPERATOR_NAMES)
-def test_every_hook_stands_in_its_module(name):
-    for module in MODULES:
-        defined = set(names_defined(PACKAGE / "operators" / name / f"{module}.py"))
-        assert {PLACES[hook] for hook in defined & PLACES.keys()} <= {module}
+@pytest.mark.parametrize(("name", "family"), FAMILIES)
+def test_a_family_has_modules_of_the_same_names(name, family):
+    found = {path.stem for path in (PACKAGE / "operators" / name / family).glob("*.py")}
+    assert {"__init__"} <= found <= MODULES
+
+
+@pytest.mark.parametrize(("name", "family"), [*((name, "") for name in OPERATOR_NAMES), *FAMILIES])
+def test_every_hook_stands_in_its_module(name, family):
+    for path in (PACKAGE / "operators" / name / family).glob("*.py"):
+        hooks = PLACES.keys() & set(names_defined(path))
+        assert {PLACES[hook] for hook in hooks} <= {path.stem}
+
+
+@pytest.mark.parametrize(("name", "family"), FAMILIES)
+def test_differences_list_every_hook_that_a_family_has(name, family):
+    package = f"npu_sim.operators.{name}.{family}"
+    listed = list(vars(importlib.import_module(package).DIFFERENCES).values())
+    for path in (PACKAGE / "operators" / name / family).glob("*.py"):
+        for hook in PLACES.keys() & set(names_defined(path)):
+            assert getattr(importlib.import_module(f"{package}.{path.stem}"), hook) in listed
 
 
 @pytest.mark.parametrize("name", OPERATOR_NAMES)
 def test_a_declaration_of_the_package_gives_no_hooks(name):
-    declared = importlib.import_module(f"npu_sim.operators.{name}.declaration").OPERATOR
+    declared = load_operator(name)
     assert [hook.name for hook in HOOKS if getattr(declared, hook.name) is not None] == []

@@ -12,7 +12,7 @@ rows: see `Trees`.
 A chunk of work is a subtree: it adds its rows to vectors, one for every level of the tree, like a
 binary counter. Each row is read twice (sum, then dx); the second read hits the cache.
 
-The orders as trees, verified by probes: ``npu_sim/operators/rms_norm_grad/ascend_950``.
+The orders as trees, verified by probes: ``npu_sim/operators/rms_norm_grad/ascend_950/study.py``.
 
 Source: specification page ``rms_norm_grad_950``, "Kernels and order".
 """

@@ -18,7 +18,8 @@ from npu_sim.framework.vocabulary import (
     numpy_dtype,
     runtime_failure,
 )
-from npu_sim.operators.embedding_dense_backward.plan import KERNEL_GRAD, rows_per_flush
+from npu_sim.operators.embedding_dense_backward.declaration import KERNEL_GRAD
+from npu_sim.operators.embedding_dense_backward.plan import rows_per_flush
 from npu_sim.tiling import embedding_dense_backward as v2
 
 if TYPE_CHECKING:

@@ -5,10 +5,9 @@ Source: specification pages ``embedding_dense_backward`` and ``workspace``.
 
 from collections.abc import Callable, Iterator
 from math import prod
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
 from npu_sim.framework.vocabulary import (
-    DOCUMENTED,
     FLOAT32,
     FP32_PER_BLOCK,
     NPU_ARCH_A2_A3,
@@ -16,92 +15,43 @@ from npu_sim.framework.vocabulary import (
     ROWS_IN_UB,
     SHORT_NAMES,
     SORTABLE_ROWS,
-    SUCCESS,
     Case,
     Caveat,
     Condition,
     Decision,
     Description,
-    Device,
     Evidence,
-    Field,
     Launch,
     LaunchTensor,
     Memory,
     OutputOrder,
-    Part,
     Text,
     WorkspacePart,
     align,
-    aligned_bytes,
     caveat,
     ceil_div,
     core_works,
     decision,
     intermediate,
     kernel_parts,
-    nothing,
     plural,
     sort_workspace_bytes,
     ub_memory,
     vector_plan,
 )
+from npu_sim.operators.embedding_dense_backward.declaration import (
+    CAST_LIMIT_BYTES,
+    CAST_LIMIT_ROWS,
+    INT32_MAX,
+    KERNEL_GRAD_V2,
+    KERNELS,
+    casts_indices,
+    needs_cast,
+    older_index_bytes,
+)
 from npu_sim.operators.shared.launches import Executor
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling.embedding_dense_backward import embedding_dense_grad as v1
-
-KERNELS = ("none", "EmbeddingDenseGradV2", "EmbeddingDenseGrad")
-KERNEL_GRAD_V2, KERNEL_GRAD = 1, 2
-INDEX_DTYPES = ("float32", "float16", "float64", "int32", "int64", "int16", "int8", "uint8", "bool")
-INT32, INT64 = INDEX_DTYPES.index("int32"), INDEX_DTYPES.index("int64")
-INT32_MAX = 2147483647
-CAST_LIMIT_BYTES = 104857600
-"""100 MiB: a 16-bit gradient is cast to fp32 if gradient and output are smaller in sum (page,
-"Dataflow", 1)."""
-CAST_LIMIT_ROWS = 512
-"""A 16-bit gradient with fewer rows is cast to fp32 (page, "Dataflow", 1)."""
-TOTAL_BOUND = "system_workspace_bytes + 8 * (rows + num_weights + 1024) * (dim + vector_cores + 64)"
-
-
-class CallTiling(NamedTuple):
-    """Result of the planner: ``tiling`` is set for EmbeddingDenseGradV2, ``older`` otherwise."""
-
-    status: int
-    kernel: Annotated[int, Field("kernel that runs", "2", words=KERNELS)]
-    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
-    total_workspace_bytes: Annotated[
-        int,
-        Field(
-            "workspace of the whole call, contiguous tensors, without what is not published",
-            TOTAL_BOUND,
-        ),
-    ]
-    element_bytes: Annotated[int, Field("bytes of an element of grad as the kernel sees it")]
-    tiling: Annotated[v2.Tiling, Part(prefix="")]
-    older: Annotated[v1.Tiling, Part(help=" (EmbeddingDenseGrad)")]
-
-    @property
-    def native_16_bit(self) -> bool:
-        """Whether the kernel reads 16-bit rows without a cast."""
-        return self.element_bytes == 2
-
-
-NO_TILING: CallTiling = nothing(CallTiling)
-
-
-def takes_v2(row: Any, device: Device) -> bool:
-    """Return whether EmbeddingDenseGradV2 runs, not EmbeddingDenseGrad."""
-    counts_fit = row.rows <= INT32_MAX and row.num_weights <= INT32_MAX
-    return bool(device.npu_arch == NPU_ARCH_A2_A3 and counts_fit)
-
-
-def needs_cast(row: Any) -> bool:
-    """Return whether a 16-bit gradient is cast to fp32 before EmbeddingDenseGradV2, by its size.
-
-    EmbeddingDenseGrad takes fp32 only.
-    """
-    small = (row.rows * row.dim + row.num_weights * row.dim) * 2 < CAST_LIMIT_BYTES
-    return bool(small or row.rows < CAST_LIMIT_ROWS or row.scale_grad_by_freq == 1)
 
 
 def rows_per_flush(tiling_key: int, rules: Any) -> int:
@@ -112,116 +62,6 @@ def rows_per_flush(tiling_key: int, rules: Any) -> int:
         else rules.rows_per_flush
     )
     return rows
-
-
-def casts_indices(row: Any, keeps_int64: bool) -> bool:
-    """Return whether indices are cast to int32, the only type that EmbeddingDenseGradV2 takes.
-
-    The older kernel also takes int64.
-    """
-    return row.indices_dtype != INT32 and not (keeps_int64 and row.indices_dtype == INT64)
-
-
-def older_index_bytes(row: Any) -> int:
-    """Return the bytes of an index in EmbeddingDenseGrad."""
-    return 8 if row.indices_dtype == INT64 else 4
-
-
-def largest_scaled_dims(row: Any, device: Device, bound_bytes: int) -> tuple[int, int]:
-    """Return the largest dim that EmbeddingDenseGrad scales: documented, and by the hardware."""
-    weights, index_bytes, cores = row.num_weights, older_index_bytes(row), device.vector_cores
-    usable = v1.usable_scale_bytes(device.ub_bytes)
-    return (
-        v1.largest_scale_dim(weights, index_bytes, cores, bound_bytes - 1),
-        v1.largest_scale_dim(weights, index_bytes, cores, usable),
-    )
-
-
-def fits_scaled(row: Any, device: Device, rules: Any) -> bool:
-    """Return whether a row fits EmbeddingDenseGrad with scale (product document, "约束与限制").
-
-    True where the product documents no bound.
-    """
-    if row.scale_grad_by_freq == 0 or rules.scale_bound_bytes < 0 or takes_v2(row, device):
-        return True
-    documented, hardware = largest_scaled_dims(row, device, rules.scale_bound_bytes)
-    return bool(row.dim <= (documented if row.limits == DOCUMENTED else hardware))
-
-
-def area_bytes(size: int, exists: bool) -> int:
-    """Return the aligned bytes of a workspace area; 0 if it does not exist."""
-    return aligned_bytes(size) if exists else 0
-
-
-def total_workspace_bytes(
-    row: Any, kernel_bytes: int, casts: bool, sorts: bool, keeps_int64: bool, zeros_like: bool
-) -> int:
-    """Return the workspace of all kernels for contiguous tensors, without what is not published.
-
-    This is the rule of :mod:`npu_sim.plans.workspace` for the launch orders of this operator: the
-    fp32 gradient, the fp32 result and the sorted indices live across the kernel. The int32 indices
-    and the workspace of Sort are dead after the sort; the next area (the workspace of the kernel,
-    or with ZerosLike the result) reuses the place of the last of them.
-    """
-    grad = area_bytes(4 * row.rows * row.dim, casts)
-    result = area_bytes(4 * row.num_weights * row.dim, casts)
-    indices = area_bytes(4 * row.rows, casts_indices(row, keeps_int64))
-    kernel = area_bytes(kernel_bytes, kernel_bytes > 0)
-    if not sorts or row.rows == 1:
-        return grad + indices + kernel + result
-    sort = area_bytes(sort_workspace_bytes(row.rows), row.rows < SORTABLE_ROWS)
-    first, second = (result, kernel) if zeros_like and casts else (kernel, result)
-    if sort == 0:
-        sort, indices = indices, 0
-    return grad + 2 * aligned_bytes(4 * row.rows) + max(sort, first) + max(indices, second)
-
-
-def tile_row(row: Any, device: Device, rules: Any) -> CallTiling:
-    """Return the plan of a row, which has rows, columns and (with scale) weights."""
-    is_16_bit, sizes = row.grad_dtype != FLOAT32, (row.rows, row.dim, row.num_weights)
-    scale, deterministic = row.scale_grad_by_freq == 1, row.deterministic == 1
-    if not takes_v2(row, device):
-        index_bytes = older_index_bytes(row)
-        older = v1.tile(v1.Problem(*sizes, index_bytes, scale, deterministic), device)
-        total = total_workspace_bytes(
-            row, 0, is_16_bit, sorts=False, keeps_int64=True, zeros_like=False
-        )
-        return CallTiling(
-            status=SUCCESS,
-            kernel=KERNEL_GRAD,
-            block_dim=older.block_dim,
-            total_workspace_bytes=total,
-            element_bytes=4,
-            tiling=v2.NO_TILING,
-            older=older,
-        )
-    # The kernel reads 16 bits if the release has such a kernel and the size requires no cast.
-    native = is_16_bit and rules.kernel_takes_16_bit == 1 and not needs_cast(row)
-    element_bytes = 2 if native else 4
-    tiling = v2.tile(v2.Problem(*sizes, element_bytes, scale, deterministic), device, rules)
-    if tiling.status != SUCCESS:
-        return NO_TILING
-    casts, sorts = is_16_bit and not native, not v2.is_small_dim(tiling.tiling_key)
-    total = total_workspace_bytes(
-        row, tiling.workspace_bytes, casts, sorts, False, rules.zeros_like == 1
-    )
-    return CallTiling(
-        status=SUCCESS,
-        kernel=KERNEL_GRAD_V2,
-        block_dim=tiling.block_dim,
-        total_workspace_bytes=total,
-        element_bytes=element_bytes,
-        tiling=tiling,
-        older=v1.NO_TILING,
-    )
-
-
-def older_can_run(most: Any) -> int:
-    """Return 1 if EmbeddingDenseGrad can run in a sweep with these largest values, else 0."""
-    return int(
-        any(arch != NPU_ARCH_A2_A3 for arch in most.npu_archs)
-        or max(most.rows, most.num_weights) > INT32_MAX
-    )
 
 
 CAST_EFFECT = "the kernel sees fp32 and the result is rounded once at the end"

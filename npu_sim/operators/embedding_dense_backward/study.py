@@ -19,11 +19,8 @@ from npu_sim.framework.vocabulary import (
     kernel_input,
 )
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
-from npu_sim.operators.embedding_dense_backward.plan import (
-    CAST_LIMIT_BYTES,
-    EXACT_COUNT,
-    KERNEL_GRAD,
-)
+from npu_sim.operators.embedding_dense_backward.declaration import CAST_LIMIT_BYTES, KERNEL_GRAD
+from npu_sim.operators.embedding_dense_backward.plan import EXACT_COUNT
 from npu_sim.operators.shared.study import (
     Changes,
     Claim,

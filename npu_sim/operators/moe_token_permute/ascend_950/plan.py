@@ -1,40 +1,25 @@
-"""MoeTokenPermute on Ascend 950: int8 tokens too, own planners and kernels.
-
-Rates of vector instructions are not published for this product: the bound is that of the copies.
-Int8 tokens leave out ids beyond the experts.
+"""Plan of MoeTokenPermute on Ascend 950.
 
 Source: specification page ``moe_token_permute_950``.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from npu_sim.framework.vocabulary import (
-    FLOAT_DTYPES,
     SYSTEM_WORKSPACE_BYTES,
-    TILING_FAILURE,
-    Argument,
-    Assumed,
     Case,
     Caveat,
     Condition,
     Decision,
     Description,
     Evidence,
-    Inspection,
     Launch,
-    Plan,
-    Result,
-    Run,
-    TensorSpec,
     Text,
-    Word,
     WorkspacePart,
     caveat,
     ceil_div,
-    checks,
     chunk_range,
     decision,
     intermediate,
@@ -42,26 +27,9 @@ from npu_sim.framework.vocabulary import (
     ub_memory,
     vector_plan,
 )
-from npu_sim.operators.moe_token_permute import compute as common
-from npu_sim.operators.moe_token_permute import declaration
 from npu_sim.operators.moe_token_permute.plan import KEPT, orders_of
 from npu_sim.operators.shared.launches import Executor
-from npu_sim.operators.shared.study import LastWrites, StudyCall
-from npu_sim.operators.shared.token_sums import check_padding
 from npu_sim.tiling.ascend_950 import moe_token_permute as tiler
-from npu_sim.tiling.moe_token_permute import MOST_TOPK
-from npu_sim.timelines import (
-    Copy,
-    Instruction,
-    Node,
-    Program,
-    Step,
-    View,
-    fp32,
-    ranged_cores,
-    vector_phase,
-    vector_tile,
-)
 
 KERNEL, INT8_KERNEL = "MoeInitRoutingV2", "MoeInitRoutingV3"
 COUNT_ITEMS = 10240
@@ -107,7 +75,7 @@ def describe(case: Case) -> Description:
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=parts,
         launches=_int8_launches(case, parts) if is_int8 else None,
-        order=orders_of(ROW_OVERWRITTEN if _reuses_buffer(case) else ""),
+        order=orders_of(ROW_OVERWRITTEN if reuses_buffer(case) else ""),
         caveats=_caveats(case),
         evidence=Evidence.MODEL if is_int8 else None,
     )
@@ -192,7 +160,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             not_modelled="*",
             since="9.1",
         )
-    if _reuses_buffer(case):
+    if reuses_buffer(case):
         yield caveat(
             "scatter_reuses_row_buffer",
             "permuted_tokens",
@@ -228,7 +196,7 @@ def _rounds(case: Case) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         )
 
 
-def _reuses_buffer(case: Case) -> bool:
+def reuses_buffer(case: Case) -> bool:
     """Return whether a row buffer is fetched into again while its copy out may not be done."""
     row, moves = case.row, case.tiling.moves
     return bool(
@@ -240,183 +208,11 @@ def _reuses_buffer(case: Case) -> bool:
     )
 
 
-def _overwriting_rows(case: Case) -> np.ndarray:
+def overwriting_rows(case: Case) -> np.ndarray:
     """Return, for every row of permuted_tokens, the row that can overwrite it; -1 for none."""
     overwriting = np.full(case.row.kept_rows, -1, np.int64)
-    for _, rounds in _rounds(case) if _reuses_buffer(case) else ():
+    for _, rounds in _rounds(case) if reuses_buffer(case) else ():
         for (start, stop), (later, end) in zip(rounds, rounds[2:], strict=False):
             count = min(stop - start, end - later)
             overwriting[start : start + count] = np.arange(later, later + count)
     return overwriting
-
-
-def writes(call: StudyCall, result: Result, output: str) -> Iterator[LastWrites]:
-    """Yield the rows that a race can overwrite, with what they can hold."""
-    rows, overwriting = result.outputs[output], _overwriting_rows(call.case)
-    names = Text("its own row"), Text("the row that its core fetches two rounds later")
-    for row in np.flatnonzero(result.order_dependent[output].mask).tolist():
-        core = row // call.case.tiling.moves.core_rows
-        yield LastWrites((row,), rows[[row, overwriting[row]]], (core, core), names)
-
-
-def compute(run: Run) -> None:
-    """Sort the ids and copy the rows; with int8 tokens only ids from 0 to 10239 take part."""
-    if run.case.row.dtype == tiler.INT8:
-        _compute_int8(run)
-    else:
-        common.compute(run)
-    if _reuses_buffer(run.case):
-        run.masks["permuted_tokens"] = lambda: _overwriting_rows(run.case) >= 0
-        run.races["permuted_tokens"] = ROW_OVERWRITTEN
-
-
-def _compute_int8(run: Run) -> None:
-    """Copy the rows of the valid ids; the others have place -1, and rows without one stay 0."""
-    with run.watch.stage("check"):
-        if run.case.limits == "documented":
-            common.check_ids(run.tensors["indices"])
-    with run.watch.stage("load"):
-        from npu_sim.kernels.moe_token_permute import sort_ids
-    with run.watch.stage("compute"):
-        ids = run.stored("indices").reshape(-1)
-        places, permuted = run.written("sorted_indices"), run.written("permuted_tokens")
-        permuted.fill(0)
-        if not run.case.row.hidden:
-            places.fill(0)
-            return
-        (valid,) = np.nonzero((ids >= 0) & (ids < tiler.EXPERTS))
-        positions = np.empty(valid.size, np.int32)
-        sort_ids(ids[valid], positions)
-        places.fill(-1)
-        places[valid] = positions
-        entries = np.empty_like(valid)
-        entries[positions] = valid
-        kept = entries[: len(permuted)]
-        permuted[: kept.size] = run.stored("tokens")[kept // run.case.row.num_topk]
-    if valid.size < ids.size:
-        run.caveats += (
-            caveat(
-                "rows_not_written",
-                "indices",
-                "{missing} ids are outside 0..{last}: their place is -1 and their rows are never "
-                "written, the memory keeps what it held (here 0). Read in the public sources; not "
-                "run on a device",
-                missing=ids.size - valid.size,
-                last=tiler.EXPERTS - 1,
-            ),
-        )
-
-
-NOT_COUNTED = ("the threads that write places", "barriers")
-"""Work that the bound leaves out."""
-IDS = Step(
-    "ids", "ids are copied in and sorted; their places are copied out", ("indices",), live=("sort",)
-)
-ROWS = Step(
-    "rows",
-    "entries {rows}: rows of tokens are copied to their places",
-    ("tokens",),
-    ("permuted_tokens",),
-    live=("move",),
-)
-
-
-def program(plan: Plan) -> Program:
-    """Return the copies of every core, in a phase that sorts ids and one that moves rows.
-
-    Each token is read once; dropped rows are not written.
-    """
-    tokens, indices = (TensorSpec.parse(plan.arguments[name]) for name in ("tokens", "indices"))
-    columns, entries = tokens.shape[1], indices.numel
-    written = (tensor for launch in plan.launches for tensor in launch.outputs)
-    kept = next(tensor.shape[0] for tensor in written if tensor.name == "permuted_tokens")
-    sort = plan.tiling["vbsComputeParamsOp"]
-    size, entries_per_core = tokens.itemsize * columns, sort["perCoreElements"]
-    cores: dict[int, tuple[Node, ...]] = {}
-    for core in range(sort["needCoreNum"]):
-        core_entries = max(min(entries_per_core, entries - core * entries_per_core), 0)
-        cores[core] = (
-            vector_tile(
-                (Copy(indices.itemsize * core_entries, core_entries),),
-                (Instruction("sort_and_merge", "float32", core_entries),),
-                (Copy(fp32.BYTES * core_entries, core_entries),),
-                IDS,
-            ),
-        )
-
-    def rows(count: int) -> tuple[Node, ...]:
-        places = Copy(fp32.BYTES * count, count)
-        read = Copy(size, columns, max(1, count * tokens.shape[0] // entries), tokens.nbytes)
-        written_rows = count * kept // entries
-        out: tuple[Copy, ...] = (
-            (Copy(size, columns, written_rows, kept * size),) if written_rows and columns else ()
-        )
-        return (vector_tile((places, read) if columns else (places,), (), out, ROWS),)
-
-    moves = ranged_cores(plan, "rows", max(1, entries // plan.block_dim), rows)
-    return Program(
-        (vector_phase("sort", cores), vector_phase("move", moves)),
-        NOT_COUNTED,
-        ("dropped rows are spread evenly",),
-        views=(
-            View("tokens", tokens.shape[0], columns),
-            View("indices", entries, by_row={"rows": 1}),
-            View("permuted_tokens", entries, columns, by_row={"rows": 1}),
-        ),
-    )
-
-
-DTYPES = (*FLOAT_DTYPES, "int8")
-
-
-def is_documented(row: Any, device: Any, rules: Any) -> bool:
-    """Return whether an int8 call keeps the document's limits."""
-    return bool(
-        row.limits == 1
-        or row.dtype != tiler.INT8
-        or max(row.entries, row.num_out_tokens) <= tiler.EXPERTS
-    )
-
-
-def _int8_message(call: Inspection) -> tuple[str, str]:
-    return Text(
-        "indices has {entries} elements, num_out_tokens = {num_out_tokens}: with int8 tokens the "
-        "product document allows {most} of each",
-        entries=call.size("entries"),
-        num_out_tokens=call.size("num_out_tokens"),
-        most=tiler.EXPERTS,
-    ), Text("{hardware} allows more", hardware=Argument("limits", "hardware"))
-
-
-FIELDS: dict[str, Any] = {
-    "axes": (Word("dtype", "dtype of tokens", DTYPES, "bfloat16"), *declaration.AXES[1:]),
-    "checks": (
-        checks.Attributes("num_out_tokens padded_mode"),
-        check_padding,
-        checks.Given(),
-        checks.Supported(),
-        checks.Dtypes("tokens", DTYPES),
-        checks.SameDtype("permuted_tokens", "tokens"),
-        checks.Dtypes("indices", declaration.ID_DTYPES),
-        checks.Dtypes("sorted_indices", ("int32",)),
-        checks.Formats(checks.ND),
-        checks.Ranks("tokens permuted_tokens", 2, 2, TILING_FAILURE),
-        checks.Ranks("indices", 1, 2, TILING_FAILURE),
-        checks.Shapes("tokens indices permuted_tokens sorted_indices", TILING_FAILURE),
-        checks.Holds(f"num_topk <= {MOST_TOPK}", "indices"),
-        checks.Fits(is_documented, "indices", _int8_message),
-        checks.NothingToDo("entries == 0"),
-    ),
-    "tiling": tiler.Tiling,
-    "tile": tiler.tile,
-    "used_bytes": tiler.used_bytes,
-    "assumed": (
-        Assumed(
-            "system_workspace_bytes",
-            SYSTEM_WORKSPACE_BYTES,
-            "specification page moe_token_permute_950, Tiling",
-        ),
-    ),
-    "planner_message": None,
-}
-"""Fields of the declaration that differ on Ascend 950."""

@@ -1,0 +1,19 @@
+"""ApplyAdamWV2 on Ascend 950: own planner and order of operations.
+
+Rates of vector instructions are not published for this product: the bound is that of the copies.
+
+Source: specification page ``apply_adam_w_v2_950``.
+"""
+
+from npu_sim.framework.operator import Differences
+from npu_sim.operators.apply_adam_w_v2.ascend_950 import compute, plan, timeline
+from npu_sim.tiling.ascend_950 import apply_adam_w_v2 as tiler
+
+DIFFERENCES = Differences(
+    tiling=tiler.Tiling,
+    tile=tiler.tile,
+    describe=plan.describe,
+    compute=compute.compute,
+    program=timeline.program,
+    instructions=None,  # no rates of vector instructions are published
+)

@@ -1,0 +1,76 @@
+"""CrossEntropyLossGrad on Ascend 950: computation.
+
+Source: specification page ``cross_entropy_loss_grad_950``.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from npu_sim.framework.vocabulary import AclnnError, Case, Run, Text
+from npu_sim.operators.cross_entropy_loss_grad.compute import all_ignored, label_failure
+from npu_sim.tiling.ascend_950 import cross_entropy_loss_grad as tiler
+from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE, row_range
+
+CUT_PASS_ROWS = 64
+"""Rows whose weights are added at once where columns are cut (page, "S")."""
+
+
+def sums_weights(row: Any) -> bool:
+    """Return whether ``mean`` divides by a sum: without weight and mask it divides by N."""
+    return bool(row.reduction == MEAN and (row.weighted or row.ignore_index >= 0))
+
+
+def pass_rows(case: Case) -> int:
+    """Return the rows whose weights a core adds at once."""
+    is_whole = tiler.schedule_of(case.tiling) == tiler.WHOLE_ROWS
+    return tiler.rows_at_once(case.tiling) if is_whole else CUT_PASS_ROWS
+
+
+def row_ranges(case: Case) -> list[tuple[int, int]]:
+    """Return the half-open range of rows of every core; one without rows for an empty call."""
+    return [row_range(case.tiling, core) for core in range(case.tiling.used_cores)] or [(0, 0)]
+
+
+def compute(run: Run) -> None:
+    """Check the labels and compute x_grad."""
+    case, tiling = run.case, run.case.tiling
+    if tiler.schedule_of(tiling) == tiler.EMPTY:
+        return
+    with run.watch.stage("load"):
+        from npu_sim.kernels import cross_entropy_loss_grad as kernels
+        from npu_sim.kernels.shared.elementwise import widen_array
+    row, is_whole = case.row, tiler.schedule_of(tiling) == tiler.WHOLE_ROWS
+    with run.watch.stage("check"):
+        weight = run.stored("weight") if row.weighted else np.empty(0, np.float32)
+        target = run.stored("target").astype(np.int64, copy=False)
+        labels = kernels.Labels(target, weight, row.C, row.ignore_index, False)
+        passes = kernels.Passes(np.array(row_ranges(case), np.int64), pass_rows(case), is_whole)
+        survey = kernels.survey_labels(labels, passes, sums_weights(case.row))
+        if survey.out_of_range >= 0:
+            raise _label_failure(case, target, survey.out_of_range)
+        run.caveats = tuple(all_ignored(case, survey.ignored))
+    with run.watch.stage("compute"):
+        divisor = (
+            np.float32(row.N)
+            if row.reduction == MEAN and not sums_weights(case.row)
+            else survey.divisor
+        )
+        is_plain = not is_whole and row.reduction != NONE
+        division = kernels.Division(divisor, flushes_exp=True, flushes=is_plain)
+        grad_loss = widen_array(run.stored("grad_loss")).reshape(-1)
+        log_prob, x_grad = run.stored("log_prob"), run.written("x_grad")
+        kernels.write_gradient(grad_loss, division, log_prob, labels, x_grad)
+
+
+def _label_failure(case: Case, target: np.ndarray, place: int) -> AclnnError:
+    columns, ignored = case.row.C, case.row.ignore_index
+    hint = Text("0 <= label < {columns}; nothing was written", columns=columns)
+    if ignored < 0:
+        hint = Text(
+            "{hint}; a negative ignore_index, here {ignored}, masks nothing on Ascend 950: give "
+            "ignored rows a label from 0 to C - 1 and set ignore_index to it",
+            hint=hint,
+            ignored=ignored,
+        )
+    return label_failure(target, place, columns, hint)

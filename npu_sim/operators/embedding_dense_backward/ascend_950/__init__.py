@@ -1,0 +1,32 @@
+"""EmbeddingDenseBackward on Ascend 950: own kernels; no bound on embeddingDim.
+
+Rates of vector instructions are not published for this product: the bound is that of the copies.
+
+Source: specification page ``embedding_dense_backward_950``.
+"""
+
+from npu_sim.framework.operator import Differences
+from npu_sim.framework.vocabulary import SYSTEM_WORKSPACE_BYTES, Assumed
+from npu_sim.operators.embedding_dense_backward.ascend_950 import compute, plan, study, timeline
+from npu_sim.operators.embedding_dense_backward.ascend_950.declaration import CallTiling, tile_row
+
+DIFFERENCES = Differences(
+    tiling=CallTiling,
+    tile=tile_row,
+    assumed=(
+        Assumed(
+            "system_workspace_bytes",
+            SYSTEM_WORKSPACE_BYTES,
+            "specification page embedding_dense_backward_950, Tiling",
+        ),
+    ),
+    bounds={},
+    describe=plan.describe,
+    compute=compute.compute,
+    program=timeline.program,
+    claims=study.claims,
+    causes=study.causes,
+    changes=study.CHANGES,
+    parts=None,  # no sum depends on the order in which cores finish
+    open_rules=None,  # what is open on other products concerns a kernel that does not run here
+)

@@ -1,0 +1,37 @@
+"""MoeTokenPermute on Ascend 950: int8 tokens too, own planners and kernels.
+
+Rates of vector instructions are not published for this product: the bound is that of the copies.
+
+Source: specification page ``moe_token_permute_950``.
+"""
+
+from npu_sim.framework.operator import Differences
+from npu_sim.framework.vocabulary import SYSTEM_WORKSPACE_BYTES, Assumed
+from npu_sim.operators.moe_token_permute.ascend_950 import (
+    compute,
+    declaration,
+    plan,
+    study,
+    timeline,
+)
+from npu_sim.tiling.ascend_950 import moe_token_permute as tiler
+
+DIFFERENCES = Differences(
+    axes=declaration.AXES,
+    checks=declaration.CHECKS,
+    tiling=tiler.Tiling,
+    tile=tiler.tile,
+    used_bytes=tiler.used_bytes,
+    assumed=(
+        Assumed(
+            "system_workspace_bytes",
+            SYSTEM_WORKSPACE_BYTES,
+            "specification page moe_token_permute_950, Tiling",
+        ),
+    ),
+    planner_message=None,
+    describe=plan.describe,
+    compute=compute.compute,
+    program=timeline.program,
+    writes=study.writes,
+)

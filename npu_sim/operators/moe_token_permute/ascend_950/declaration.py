@@ -1,0 +1,61 @@
+"""Contract of MoeTokenPermute on Ascend 950.
+
+Source: specification page ``moe_token_permute_950``.
+"""
+
+from typing import Any
+
+from npu_sim.framework.vocabulary import (
+    FLOAT_DTYPES,
+    TILING_FAILURE,
+    Argument,
+    Inspection,
+    Text,
+    Word,
+    checks,
+)
+from npu_sim.operators.moe_token_permute import declaration
+from npu_sim.operators.shared.token_sums import check_padding
+from npu_sim.tiling.ascend_950 import moe_token_permute as tiler
+from npu_sim.tiling.moe_token_permute import MOST_TOPK
+
+DTYPES = (*FLOAT_DTYPES, "int8")
+
+
+def is_documented(row: Any, device: Any, rules: Any) -> bool:
+    """Return whether an int8 call keeps the document's limits."""
+    return bool(
+        row.limits == 1
+        or row.dtype != tiler.INT8
+        or max(row.entries, row.num_out_tokens) <= tiler.EXPERTS
+    )
+
+
+def _int8_message(call: Inspection) -> tuple[str, str]:
+    return Text(
+        "indices has {entries} elements, num_out_tokens = {num_out_tokens}: with int8 tokens the "
+        "product document allows {most} of each",
+        entries=call.size("entries"),
+        num_out_tokens=call.size("num_out_tokens"),
+        most=tiler.EXPERTS,
+    ), Text("{hardware} allows more", hardware=Argument("limits", "hardware"))
+
+
+AXES = (Word("dtype", "dtype of tokens", DTYPES, "bfloat16"), *declaration.AXES[1:])
+CHECKS = (
+    checks.Attributes("num_out_tokens padded_mode"),
+    check_padding,
+    checks.Given(),
+    checks.Supported(),
+    checks.Dtypes("tokens", DTYPES),
+    checks.SameDtype("permuted_tokens", "tokens"),
+    checks.Dtypes("indices", declaration.ID_DTYPES),
+    checks.Dtypes("sorted_indices", ("int32",)),
+    checks.Formats(checks.ND),
+    checks.Ranks("tokens permuted_tokens", 2, 2, TILING_FAILURE),
+    checks.Ranks("indices", 1, 2, TILING_FAILURE),
+    checks.Shapes("tokens indices permuted_tokens sorted_indices", TILING_FAILURE),
+    checks.Holds(f"num_topk <= {MOST_TOPK}", "indices"),
+    checks.Fits(is_documented, "indices", _int8_message),
+    checks.NothingToDo("entries == 0"),
+)

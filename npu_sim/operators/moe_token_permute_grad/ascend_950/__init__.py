@@ -1,0 +1,36 @@
+"""MoeTokenPermuteGrad on Ascend 950: own planner, kernel and checks of sizes.
+
+Rates of vector instructions are not published for this product: the bound is that of the copies.
+
+Source: specification page ``moe_token_permute_grad_950``.
+"""
+
+from npu_sim.framework.operator import Differences
+from npu_sim.framework.vocabulary import SYSTEM_WORKSPACE_BYTES, Assumed
+from npu_sim.operators.moe_token_permute_grad.ascend_950 import (
+    compute,
+    declaration,
+    plan,
+    study,
+    timeline,
+)
+from npu_sim.tiling.ascend_950 import moe_token_permute_grad as tiler
+
+DIFFERENCES = Differences(
+    checks=declaration.CHECKS,
+    tiling=tiler.Tiling,
+    tile=tiler.tile,
+    used_bytes=tiler.used_bytes,
+    assumed=(
+        Assumed(
+            "system_workspace_bytes",
+            SYSTEM_WORKSPACE_BYTES,
+            "specification page moe_token_permute_grad_950, Tiling",
+        ),
+    ),
+    planner_message=None,
+    describe=plan.describe,
+    compute=compute.compute,
+    program=timeline.program,
+    claims=study.claims,
+)

@@ -1,0 +1,25 @@
+"""MoeTokenPermuteGrad on Ascend 950: computation.
+
+Source: specification page ``moe_token_permute_grad_950``.
+"""
+
+from npu_sim.framework.vocabulary import Case, Run
+from npu_sim.operators.shared.token_sums import negative_indices, sum_rows
+
+
+def chunk_rows(case: Case) -> int:
+    """Return the rows of a token after which the groups of four restart."""
+    return int(case.tiling.ub_rows or case.row.num_topk)
+
+
+def compute(run: Run) -> None:
+    """Sum the rows of every token; a negative index is a dropped row here."""
+    sum_rows(
+        run,
+        "permuted_output_grad",
+        "input_grad",
+        run.case.row.num_topk,
+        from_zero=True,
+        chunk_rows=chunk_rows(run.case),
+    )
+    run.caveats = tuple(negative_indices(run.tensors["sorted_indices"]))

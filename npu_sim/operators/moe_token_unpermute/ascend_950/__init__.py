@@ -1,0 +1,39 @@
+"""MoeTokenUnpermute on Ascend 950: own planner, and checks of sizes.
+
+Rates of vector instructions are not published for this product: the bound is that of the copies.
+
+Source: specification page ``moe_token_unpermute_950``.
+"""
+
+from npu_sim.framework.operator import Differences
+from npu_sim.framework.vocabulary import SYSTEM_WORKSPACE_BYTES, Assumed
+from npu_sim.operators.moe_token_unpermute.ascend_950 import (
+    compute,
+    declaration,
+    plan,
+    study,
+    timeline,
+)
+from npu_sim.tiling.ascend_950 import moe_token_unpermute as tiler
+
+DIFFERENCES = Differences(
+    checks=declaration.CHECKS,
+    tiling=tiler.Tiling,
+    tile=tiler.tile_row,
+    used_bytes=tiler.used_bytes,
+    assumed=(
+        Assumed(
+            "system_workspace_bytes",
+            SYSTEM_WORKSPACE_BYTES,
+            "specification page moe_token_unpermute_950, Tiling",
+        ),
+    ),
+    empty="empty: no tokens or no columns, nothing runs",
+    planner_message=None,
+    describe=plan.describe,
+    compute=compute.compute,
+    program=timeline.program,
+    claims=study.claims,
+    terms=study.terms,
+    open_rules=study.open_rules,
+)

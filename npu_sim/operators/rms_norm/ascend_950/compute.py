@@ -1,0 +1,23 @@
+"""RmsNorm on Ascend 950: computation.
+
+Source: specification page ``rms_norm_950``.
+"""
+
+from npu_sim.framework.vocabulary import Case, Run
+from npu_sim.kernels.rms_norm import Split  # TYPE_CHECKING
+from npu_sim.operators.rms_norm.compute import compute_rows
+
+
+def split_of(case: Case) -> "Split":
+    """Return the kernel's argument for the summation of a row."""
+    from npu_sim.kernels.rms_norm import FOLDED, LISTS, Split
+
+    tiling = case.tiling
+    return Split(
+        FOLDED if tiling.fold > 0 else LISTS, tiling.ub_factor, tiling.fold, tiling.ub_loop
+    )
+
+
+def compute(run: Run) -> None:
+    """Compute y and rstd."""
+    compute_rows(run, split_of)

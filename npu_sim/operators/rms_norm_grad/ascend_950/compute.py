@@ -1,0 +1,44 @@
+"""RmsNormGrad on Ascend 950: computation.
+
+Source: specification page ``rms_norm_grad_950``.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from npu_sim.framework.vocabulary import Case, Run
+from npu_sim.tiling.ascend_950 import rms_norm_grad as tiler
+
+if TYPE_CHECKING:
+    from npu_sim.kernels.ascend_950.rms_norm_grad import Trees
+
+
+def trees_of(case: Case) -> "Trees":
+    """Return the kernel's argument for the order of the rows in dgamma."""
+    from npu_sim.kernels.ascend_950 import rms_norm_grad as kernels
+
+    if tiler.is_big(case.tiling):
+        split = case.tiling.row_blocks
+        return kernels.core_trees(case.row.row, split.cores, split.piece, split.merge_columns)
+    return kernels.column_trees(case.row.row)
+
+
+def compute(run: Run) -> None:
+    """Compute dx and dgamma; without rows dgamma is nan. A given workspace stays unfilled."""
+    case = run.case
+    with run.watch.stage("load"):
+        from npu_sim.kernels.ascend_950.rms_norm_grad import Rows, rms_norm_grad
+    with run.watch.stage("compute"):
+        shape, dgamma = (case.row.row, case.row.col), run.written("dgamma").reshape(-1)
+        if case.tiling.tiling_key == tiler.KEY_NO_ROWS:
+            dgamma.fill(np.nan)
+            return
+        rows = Rows(
+            run.stored("dy").reshape(shape),
+            run.stored("x").reshape(shape),
+            run.stored("rstd").reshape(-1),
+            run.stored("gamma").reshape(-1),
+            run.written("dx").reshape(shape),
+        )
+        rms_norm_grad(rows, trees_of(case), case.tiling.dx.body, dgamma)
