@@ -133,7 +133,8 @@ def require_room(path: Path, needed_bytes: int) -> None:
 def write_atomically(path: Path, write: Callable[[IO[bytes]], Any], argument: str = "out") -> None:
     """Write a file by ``write(file)``; it appears at ``path`` when that ends without an error.
 
-    Readers see the old file or the complete new one. A link stays, and its target is replaced.
+    Readers see the old file or the complete new one. A link stays, and its target is replaced: a
+    path that the user named may be one. :func:`write_into` writes into folders of others.
 
     Raises UsageError when it cannot be written, or the disk becomes full.
     """
@@ -152,6 +153,20 @@ def write_text(path: Path, text: str, argument: str = "out") -> None:
     """Write a text file whole or not at all; characters that UTF-8 cannot encode are escaped."""
     data = text.encode("utf-8", "backslashreplace")
     write_atomically(path, lambda file: file.write(data), argument)
+
+
+def write_into(folder: Path, name: str, text: str, argument: str) -> None:
+    """Write a text file into a folder whose entries others made: a link is replaced by the file.
+
+    Raises UsageError when it cannot be written.
+    """
+    path = folder / name
+    try:
+        if path.is_symlink():
+            path.unlink()
+    except OSError as error:
+        raise cannot_write(argument, path, error) from None
+    write_text(path, text, argument)
 
 
 def foreign_entry(folder: Path, is_own: Callable[[str], bool]) -> str | None:

@@ -5,7 +5,9 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -187,6 +189,33 @@ def test_a_link_stays_and_its_target_is_written(tmp_path, before):
         assert link.is_symlink()
         assert target.read_text(encoding="utf-8") not in ("", before)
         assert names(tmp_path) == ["data", "data/x.csv", "link.csv"]
+
+
+@pytest.mark.parametrize("target", ["victim", "missing", "folder"])
+def test_a_link_in_a_folder_of_others_is_replaced_and_not_followed(tmp_path, target):
+    folder, victim = tmp_path / "received", tmp_path / "victim"
+    folder.mkdir()
+    (tmp_path / "folder").mkdir()
+    victim.write_text("mine", encoding="utf-8")
+    (folder / "evidence.jsonl").symlink_to(tmp_path / target)
+    writing.write_into(folder, "evidence.jsonl", "new", "check")
+    assert victim.read_text(encoding="utf-8") == "mine"
+    assert not (folder / "evidence.jsonl").is_symlink()
+    assert (folder / "evidence.jsonl").read_text(encoding="utf-8") == "new"
+    assert names(tmp_path) == ["folder", "received", "received/evidence.jsonl", "victim"]
+
+
+def test_what_is_written_beside_a_file_follows_no_link(tmp_path):
+    """The hidden names of a file that is not complete, and of its lock, are known in advance."""
+    victim, path = tmp_path / "victim", tmp_path / "evidence.jsonl"
+    victim.write_text("mine", encoding="utf-8")
+    hidden = f"{system.HIDDEN}{crc32(path.name.encode()):08x}"
+    for name in (hidden, f"{hidden}.lock"):
+        (tmp_path / name).symlink_to(victim)
+        with suppress(UsageError):  # a lock that is a link
+            writing.write_into(tmp_path, path.name, "new", "check")
+        assert victim.read_text(encoding="utf-8") == "mine"
+        (tmp_path / name).unlink(missing_ok=True)
 
 
 def test_a_link_into_a_missing_folder_is_refused(tmp_path):

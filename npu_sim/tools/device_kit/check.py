@@ -13,7 +13,7 @@ import numpy as np
 from npu_sim.cores import Profile, all_socs, load_profile
 from npu_sim.files.reading import read_limited
 from npu_sim.files.tensors import read_tensor
-from npu_sim.files.writing import schema, write_text
+from npu_sim.files.writing import schema, write_into
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
@@ -218,7 +218,7 @@ def check_kit(folder: str | Path, *, progress: Progress | None = None) -> KitChe
         findings=tuple(_device_findings(profile, device, lines, modes)),
     )
     text = "".join(json.dumps(record) + "\n" for record in evidence_records(answer, lines))
-    write_text(place / EVIDENCE_FILE, text)
+    write_into(place, EVIDENCE_FILE, text, "check")
     return answer
 
 
