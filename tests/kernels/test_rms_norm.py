@@ -146,7 +146,7 @@ def test_every_dtype_pair_agrees_with_the_reference(path, columns, dtype, gamma_
 @pytest.mark.parametrize(("dtype", "gamma_dtype"), DTYPE_PAIRS)
 @pytest.mark.parametrize("offset", [0, 1, 40])
 def test_results_past_the_cache_are_the_same(monkeypatch, dtype, gamma_dtype, offset):
-    monkeypatch.setattr(kernels, "streams", lambda y: True)
+    monkeypatch.setattr(kernels, "streams_rows", lambda y: True)
     for columns in (1, 15, 16, 31, 32, 33, 63, 64, 100, 128, 511, 704):
         x, gamma = random_inputs(5, columns, dtype, gamma_dtype)
         memory = np.full(x.size + offset + 64, 7, dtype)
@@ -166,10 +166,10 @@ def test_which_results_go_past_the_cache(columns, dtype, is_streamed):
     memory = np.empty(rows * columns + 16, dtype)
     first = -memory.ctypes.data % 64 // 4
     assert (
-        kernels.streams(memory[first : first + rows * columns].reshape(rows, columns))
+        kernels.streams_rows(memory[first : first + rows * columns].reshape(rows, columns))
         == is_streamed
     )
-    assert not kernels.streams(memory[: 10 * columns].reshape(10, columns))
+    assert not kernels.streams_rows(memory[: 10 * columns].reshape(10, columns))
 
 
 def test_large_results_are_those_of_their_rows():

@@ -18,6 +18,7 @@ from npu_sim.kernels.vectors.lanes import (
     I32,
     I64,
     LINE_BYTES,
+    STREAM_ROW_BYTES,
     Floats,
     LanesType,
     Stored,
@@ -25,6 +26,7 @@ from npu_sim.kernels.vectors.lanes import (
     element_address,
     emit_load,
     instruction,
+    is_streamed,
     lanes_of,
     line_elements,
     narrow_lanes,
@@ -35,6 +37,7 @@ from npu_sim.kernels.vectors.lanes import (
     stream,
     to_next_line,
 )
+from npu_sim.numbers.arrays import address_of
 from npu_sim.numbers.scalars import has_features, narrow, widen
 
 
@@ -290,3 +293,14 @@ def store_rounded(values: Floats, out: Stored, streams: bool) -> None:
     With ``streams``, `npu_sim.kernels.vectors.lanes.end_streams` must follow.
     """
     write_row((values, out), out, streams, _line_of, _part_of)
+
+
+def streams_rows(out: Stored) -> bool:
+    """Return whether rows are written with non-temporal stores.
+
+    Short rows qualify only if they are cache-line aligned at both ends.
+    """
+    are_aligned = (
+        address_of(out) % LINE_BYTES == 0 and out.shape[1] * out.itemsize % LINE_BYTES == 0
+    )
+    return is_streamed(out, LINE_BYTES if are_aligned else STREAM_ROW_BYTES)

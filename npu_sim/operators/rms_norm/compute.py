@@ -14,7 +14,7 @@ from npu_sim.operators.shared import normalised_rows
 from npu_sim.tiling import rms_norm as tiler
 
 if TYPE_CHECKING:
-    from npu_sim.kernels.rms_norm import Split
+    from npu_sim.kernels.shared.square_sums import Split
 
 LARGEST_SQUARED = 1.8446743e19
 """Largest magnitude with a finite square in fp32 (page, "Special values")."""
@@ -22,7 +22,7 @@ LARGEST_SQUARED = 1.8446743e19
 
 def split_of(case: Case) -> "Split":
     """Return the kernel's argument for the summation of a row."""
-    from npu_sim.kernels import rms_norm as kernels
+    from npu_sim.kernels.shared import square_sums as kernels
 
     path = {tiler.KEY_MERGE_N: kernels.LANES, tiler.KEY_SPLIT_D: kernels.PIECES}.get(
         case.tiling.tiling_key, kernels.HALVING

@@ -4,13 +4,13 @@ Source: specification page ``rms_norm_950``.
 """
 
 from npu_sim.framework.vocabulary import Case, Run
-from npu_sim.kernels.rms_norm import Split  # TYPE_CHECKING
+from npu_sim.kernels.shared.square_sums import Split  # TYPE_CHECKING
 from npu_sim.operators.rms_norm.compute import compute_rows
 
 
 def split_of(case: Case) -> "Split":
     """Return the kernel's argument for the summation of a row."""
-    from npu_sim.kernels.rms_norm import FOLDED, LISTS, Split
+    from npu_sim.kernels.shared.square_sums import FOLDED, LISTS, Split
 
     tiling = case.tiling
     return Split(
