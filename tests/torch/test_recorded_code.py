@@ -151,6 +151,48 @@ def test_rows_that_go_to_experts_and_back_are_recorded(tmp_path, form):
     assert not beside["not_recognised"]
 
 
+ATTENTION = """
+class Attention(nn.Module):
+    def __init__(self, heads, keys):
+        super().__init__()
+        self.heads, self.keys = heads, keys
+        self.index = nn.Linear(H, 8, bias=False)
+
+    def forward(self, x):
+        batch, tokens, _ = x.shape
+        q = self.index(x)
+        chosen = (q @ q.transpose(-1, -2)).relu().topk(self.keys).indices
+        mask = torch.full((batch, tokens, tokens), -torch.inf).scatter(-1, chosen, 0.0)[:, None]
+        heads = x.reshape(batch, tokens, self.heads, -1).transpose(1, 2)
+        return self.attend(heads, mask).transpose(1, 2).reshape(x.shape)
+"""
+ATTENDS = {
+    "by hand": "torch.softmax(h @ h.transpose(-1, -2) + m, -1) @ h",
+    "masked": "torch.softmax((h @ h.transpose(-1, -2)).masked_fill(m < 0, -1e9), -1) @ h",
+    "fused": "F.scaled_dot_product_attention(h, h, h, attn_mask=m)",
+}
+
+
+@pytest.mark.parametrize("attend", ATTENDS)
+@pytest.mark.parametrize("heads", [1, 8])
+@pytest.mark.parametrize("keys", [2, 6])
+def test_a_choice_of_keys_hides_no_experts(tmp_path, attend, heads, keys):
+    """As in sparse attention, where the hidden state depends on the choice."""
+    program = (
+        f"{BLOCK}\n    def forward(self, x):\n        {ROUTED['a topk of three axes'][0]}\n"
+        f"{ATTENTION}\n    def attend(self, h, m):\n        return {ATTENDS[attend]}\n"
+        f"nn.Sequential(Attention({heads}, {keys}), Block())(leaf(2, 6, H)).sum().backward()\n"
+    )
+    calls, beside = recorded_here(tmp_path, program)
+    assert {name: len(found) for name, found in calls.items()} == {
+        "moe_token_permute": 1,
+        "moe_token_unpermute": 1,
+        "moe_token_permute_grad": 1,
+        "moe_token_unpermute_grad": 1,
+    }
+    assert not beside["not_recognised"]
+
+
 LISTED_BLOCKS = {
     "every row through every expert": (
         "s = self.scores(x); full = F.one_hot(s.argmax(-1), E) * s\n"

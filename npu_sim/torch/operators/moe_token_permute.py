@@ -85,6 +85,9 @@ RETURNING["scatter"] = 3
 GATHERING = frozenset({"index", "index_select", "gather"})
 WEIGHTED = frozenset({"mul", "div", "bmm", "baddbmm"})
 """Kernels that multiply rows by their scores."""
+PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm"})
+"""Kernels that multiply matrices; those of fused attention begin with ``ATTENTION``."""
+ATTENTION = "_scaled_dot_product"
 STACKED = 3
 """Fewest axes of a parameter that holds the weights of all experts."""
 
@@ -99,6 +102,8 @@ class Choice:
     """Number of rows of scores."""
     topk: int
     """Number of positions for each row."""
+    candidates: int
+    """Number of positions to choose from."""
     limit: int
     """Most elements of scores for the chosen positions."""
     place: Place | None = None
@@ -161,6 +166,9 @@ def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
             return [(kernel.results[0], block)]
     if first is None and choice is None:
         return []
+    if choice is not None and _attends(kernel, facts, choice):
+        choice.closed = True
+        return []
     if first is not None:
         if kernel.name in RETURNING and _returned(kernel, first):
             return []
@@ -182,8 +190,29 @@ def _derived(tensor: torch.Tensor, block: Block | None, choice: Choice | None) -
         return block
     if choice is None or not tensor.is_floating_point() or tensor.numel() <= choice.limit:
         return choice
+    if tensor.dim() > 1 and tensor.shape[-1] == choice.candidates:
+        return choice  # a mask for the scores of several heads
     choice.moves = True
     return None
+
+
+def _attends(kernel: Kernel, facts: list[Any], choice: Choice) -> bool:
+    """Return whether a choice is one of keys, whose values an attention adds up.
+
+    Several rows of scores, one score for each candidate, multiply one matrix of activations.
+    """
+    if kernel.name.startswith(ATTENTION):
+        return True
+    if kernel.name not in PRODUCTS or len(facts) < 2:
+        return False
+    (scores, values), (known, others) = kernel.tensors[-2:], facts[-2:]
+    return (
+        known is choice
+        and others is None
+        and scores.shape[-1] == choice.candidates
+        and scores.shape[-2] > 1
+        and kernel.flow.parameter(values) is None
+    )
 
 
 def _chosen(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
@@ -194,7 +223,9 @@ def _chosen(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
         return []
     rows = scores.numel() // scores.shape[-1]
     topk = max(positions.numel() // rows, 1)
-    choice = Choice(kernel.name, rows, topk, scores.numel() * topk, kernel.span.place_now())
+    choice = Choice(
+        kernel.name, rows, topk, scores.shape[-1], scores.numel() * topk, kernel.span.place_now()
+    )
     kernel.span.routing.append(choice)
     kept = kernel.results if kernel.name == "topk" else [positions]
     return [(tensor, choice) for tensor in kept]
@@ -207,7 +238,7 @@ def _gather_weights(kernel: Kernel, choice: Choice | None) -> None:
         return
     if choice is None:
         rows = index.numel()
-        choice = Choice(kernel.name, rows, 1, rows, kernel.span.place_now())
+        choice = Choice(kernel.name, rows, 1, 1, rows, kernel.span.place_now())
         kernel.span.routing.append(choice)
     choice.moves = True
 

@@ -1,18 +1,23 @@
 """Rotary position embedding as in ``torch_npu``, with gradients of RotaryPositionEmbeddingGrad.
 
-Of code that computes ``x*cos + rotate_half(x)*sin`` by itself, as models of transformers do, or
-that multiplies pairs of x as complex numbers, the recorder records the fused call that adapters of
-models make of it: ``npu_rotary_mul``.
+Of code that computes ``x*cos + rotate_half(x)*sin`` by itself, as models of transformers do, that
+joins ``x1*cos - x2*sin`` and ``x2*cos + x1*sin``, or that multiplies pairs of x as complex numbers,
+the recorder records the fused call that adapters of models make of it: ``npu_rotary_mul``. Other
+products with cos and sin of positions are listed.
 """
 
+from collections.abc import Sequence
+from itertools import pairwise, permutations, product
 from typing import Any, NamedTuple
 
 import torch
 
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import NotModelledError, UsageError
-from npu_sim.torch.flow import Kernel, Step
+from npu_sim.torch.flow import COPIES, Kernel, Step
 from npu_sim.torch.library import Gradient, Gradients, operator_of
+from npu_sim.torch.recorder import Entry
 
 __all__ = ["npu_rotary_mul"]
 
@@ -72,53 +77,163 @@ FORWARD, OPERATOR = "rotary_position_embedding", "rotary_position_embedding_grad
 TOPIC = FORWARD
 RANKS = (3, 4)
 UNFUSED = (
-    "the code computes x*cos + rotate_half(x)*sin, or complex products, in several kernels; the "
-    "call is npu_rotary_mul, which adapters put in its place. It rounds once"
+    "the code computes x*cos + rotate_half(x)*sin, the products of halves or pairs, or complex "
+    "products, in several kernels; the call is npu_rotary_mul, which adapters put in its place. It "
+    "rounds once"
 )
-Place = tuple[int, int, int]
-"""Storage, first element and number of elements of a tensor."""
+MOVED = (
+    "the code reads neighbouring elements as pairs and writes the two of a pair half a row apart; "
+    "npu_rotary_mul leaves them where they are. Products of two rotated rows are the same"
+)
+WHAT = "rotation"
+"""Name of the code in the list of what is not recognised."""
+UNKNOWN = "cos or sin of positions multiplies a tensor, in a form that is not known"
+TURNS = frozenset({"cos", "sin", "polar"})
+"""Kernels whose results are parts of a rotation, and so is what is computed from them alone."""
+OTHER_PRODUCTS = frozenset({"mm", "bmm", "baddbmm", "addcmul"})
+
+
+class Part(NamedTuple):
+    """Elements of a tensor: all of them, one half of every row, or every second one."""
+
+    storage: int
+    start: int
+    count: int
+    columns: int
+    """Elements of a row."""
+    stride: int
+    """Distance of neighbouring elements of a row."""
+
+    def partner(self, second: "Part") -> int | None:
+        """Return the mode in which another part holds the second elements of the pairs."""
+        if (self.storage, self.count) != (second.storage, second.count):
+            return None
+        distance = second.start - self.start
+        if 2 * distance == self.stride:
+            return MODES["interleave"]
+        return MODES["half"] if distance == self.columns * self.stride else None
+
+
+class Copied(NamedTuple):
+    """A copy of a part, in this dtype or another."""
+
+    part: Part
+
+
+class Turn(NamedTuple):
+    """Values of cos and sin, or computed from such alone."""
 
 
 class Negated(NamedTuple):
-    """The negated second elements of the pairs of x."""
+    """A negated part, by default the second elements of the pairs of x."""
 
-    place: Place
+    part: Part
     steps: frozenset[Step]
 
 
 class Rotated(NamedTuple):
-    """rot(x), where x has this place."""
+    """rot(x) with the part that x is."""
 
-    x: Place
+    x: Part
     mode: int
     steps: frozenset[Step]
 
 
 class Factor(NamedTuple):
-    """A factor of a product: its place and shape, and what is known of it."""
+    """A factor of a product: its part and shape, its sign, and what is known of it."""
 
-    place: Place
+    part: Part
     shape: tuple[int, ...]
+    sign: int
     rotated: Rotated | None
+    is_turn: bool
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Storage, first element and number of elements."""
+        return self.part[:3]
 
 
 class Product(NamedTuple):
     """A product of two tensors."""
 
     factors: tuple[Factor, Factor]
+    steps: frozenset[Step]
+    entry: Entry | None
+    """Its entry in the list of what is not recognised; None if no factor is known as cos or sin."""
+
+    @property
+    def sign(self) -> int:
+        """Sign of the product, where factors are negated."""
+        return self.factors[0].sign * self.factors[1].sign
+
+
+class Sum(NamedTuple):
+    """A sum or difference of two products: one half of a rotated tensor."""
+
+    terms: tuple[tuple[Product, int], tuple[Product, int]]
+    """The products with their signs."""
     step: Step
 
 
 def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
-    """Return the parts of the formula as facts, and record the call at the last addition."""
-    reader = READERS.get(kernel.name)
-    found = reader(kernel) if reader is not None and kernel.results else None
-    return [] if found is None else [(kernel.results[0], found)]
+    """Return the parts of the formula as facts, and record the call where it is complete."""
+    if not kernel.results:
+        return []
+    reader = READERS.get(kernel.operation) or READERS.get(kernel.name)
+    found = reader(kernel) if reader is not None else None
+    if found is not None:
+        return [(kernel.results[0], found)]
+    return [(tensor, Turn()) for tensor in kernel.results] if _is_turn(kernel) else []
 
 
-def _negated(kernel: Kernel) -> Negated:
+def _is_turn(kernel: Kernel) -> bool:
+    """Return whether a kernel computes cos or sin, or from these alone."""
+    if kernel.name in TURNS or (kernel.name == "exp" and kernel.results[0].is_complex()):
+        return True
+    values = [
+        tensor
+        for tensor in kernel.tensors
+        if tensor.dim() and (tensor.is_floating_point() or tensor.is_complex())
+    ]
+    return bool(values) and all(_known_turn(kernel, tensor) for tensor in values)
+
+
+def _known_turn(kernel: Kernel, tensor: torch.Tensor) -> bool:
+    return isinstance(kernel.flow.fact(TOPIC, tensor), Turn)
+
+
+def _part(kernel: Kernel, tensor: torch.Tensor) -> Part:
+    """Return the part that a tensor is, or that it is a copy of."""
+    known = kernel.flow.fact(TOPIC, tensor)
+    if isinstance(known, Copied) and known.part.count == tensor.numel():
+        return known.part
+    columns, stride = (tensor.shape[-1], tensor.stride(-1)) if tensor.dim() else (1, 1)
+    return Part(*kernel.flow.identity(tensor), columns, stride)
+
+
+def _copied(kernel: Kernel) -> Any:
+    """Follow a copy: what is known of its argument holds for it."""
+    if kernel.name not in COPIES:
+        return None
+    source = kernel.tensors[0]
+    known = kernel.flow.fact(TOPIC, source)
+    if isinstance(known, Turn):
+        return known
+    if not source.is_floating_point():
+        return None
+    is_whole = source.numel() * source.element_size() == source.untyped_storage().nbytes()
+    is_factor = isinstance(known, Product) and known.entry is None  # also of other formulas
+    if known is None or isinstance(known, Copied) or is_factor or not is_whole:
+        return Copied(_part(kernel, source))
+    return known
+
+
+def _negated(kernel: Kernel) -> Negated | None:
     (second,) = kernel.tensors
-    return Negated(kernel.flow.identity(second), frozenset({kernel.step, _slice(second)}))
+    if _known_turn(kernel, second):
+        return None
+    return Negated(_part(kernel, second), frozenset({kernel.step, _slice(second)}))
 
 
 def _slice(part: torch.Tensor) -> Step:
@@ -129,76 +244,146 @@ def _slice(part: torch.Tensor) -> Step:
 
 
 def _joined(kernel: Kernel) -> Rotated | None:
-    """Follow -x2 and x1 side by side: halves joined by cat, or pairs by stack."""
-    is_stack, parts = kernel.name == "stack", kernel.tensors
-    rank = kernel.results[0].dim()
-    if len(parts) != 2 or rank == 0 or kernel.argument(1, "dim", 0) not in (-1, rank - 1):
+    """Follow -x2 and x1 side by side, and record the call where two sums are."""
+    parts, rank = kernel.tensors, kernel.results[0].dim()
+    if len(parts) < 2 or rank == 0 or kernel.argument(1, "dim", 0) not in (-1, rank - 1):
         return None
-    negated, first = kernel.flow.fact(TOPIC, parts[0]), parts[1]
-    if not isinstance(negated, Negated) or first.dim() == 0 or parts[0].shape != first.shape:
+    if len(parts) == 2 and (rotated := _rotated(kernel, *parts)) is not None:
+        return rotated
+    for first, second in pairwise(parts):
+        sums = [kernel.flow.fact(TOPIC, tensor) for tensor in (first, second)]
+        if all(isinstance(known, Sum) for known in sums) and _complete(kernel, *sums):
+            break
+    return None
+
+
+def _rotated(kernel: Kernel, negative: torch.Tensor, first: torch.Tensor) -> Rotated | None:
+    """Return rot(x) where -x2 and x1 are joined: halves by cat, or pairs by stack."""
+    negated = kernel.flow.fact(TOPIC, negative)
+    if not isinstance(negated, Negated) or first.dim() == 0 or negative.shape != first.shape:
         return None
-    storage, start, count = kernel.flow.identity(first)
-    step = 1 if is_stack else first.shape[-1]
-    if negated.place != (storage, start + step, count):
+    part, mode = _part(kernel, first), MODES["interleave" if kernel.name == "stack" else "half"]
+    if part.partner(negated.part) != mode:
         return None
-    return Rotated(
-        (storage, start, 2 * count), int(is_stack), negated.steps | {kernel.step, _slice(first)}
-    )
+    whole = kernel.flow.fact(TOPIC, first)
+    if isinstance(whole, Copied) and whole.part.count == 2 * part.count:
+        part = whole.part
+    else:
+        part = part._replace(count=2 * part.count)
+    return Rotated(part, mode, negated.steps | {kernel.step, _slice(first)})
+
+
+def _complete(kernel: Kernel, first: Sum, second: Sum) -> bool:
+    """Record the call where x1*cos - x2*sin and x2*cos + x1*sin are joined; return whether."""
+    found = _halves(first, second)
+    if found is None:
+        return False
+    *factors, mode = found
+    shapes = [(*factor.shape[:-1], 2 * factor.shape[-1]) for factor in factors]
+    products = [term for term, _ in (*first.terms, *second.terms)]
+    _record(kernel, shapes, mode, frozenset({first.step, second.step}), products)
+    if mode == MODES["interleave"] and kernel.name == "cat":
+        kernel.span.remark(FORWARD, MOVED, None)
+    return True
+
+
+def _halves(first: Sum, second: Sum) -> tuple[Factor, Factor, Factor, int] | None:
+    """Return x1, cos, sin and the mode of two sums; sin is negated in the inverse rotation."""
+    for (one, two), (three, four) in product(permutations(first.terms), permutations(second.terms)):
+        if one[1] * three[1] < 0 or two[1] * four[1] > 0:
+            continue
+        places = [{factor.place for factor in term.factors} for term, _ in (three, four)]
+        for (x, cos), (other, sin) in product(_pairs(one[0]), _pairs(two[0])):
+            mode = x.part.partner(other.part)
+            wanted = [{other.place, cos.place}, {x.place, sin.place}]
+            if mode is not None and places == wanted and not x.is_turn:
+                return x, cos, sin, mode
+    return None
 
 
 def _factor(kernel: Kernel, tensor: torch.Tensor) -> Factor:
     known = kernel.flow.fact(TOPIC, tensor)
     rotated = known if isinstance(known, Rotated) else None
-    return Factor(kernel.flow.identity(tensor), tuple(tensor.shape), rotated)
+    shape = tuple(tensor.shape)
+    if isinstance(known, Negated) and known.part.count == tensor.numel():
+        return Factor(known.part, shape, -1, None, is_turn=False)
+    return Factor(_part(kernel, tensor), shape, 1, rotated, isinstance(known, Turn))
 
 
 def _product(kernel: Kernel) -> Product | None:
+    """Follow a product of two tensors; one with cos or sin is listed until the call is found."""
     if len(kernel.tensors) != 2 or not all(operand.dim() for operand in kernel.tensors):
         return None
-    if kernel.results[0].is_complex():
-        _complex_product(kernel)
+    turns = sum(_known_turn(kernel, tensor) for tensor in kernel.tensors)
+    if turns == 2:
         return None
+    if kernel.results[0].is_complex():
+        if not _complex_product(kernel) and turns:
+            kernel.span.not_recognised(WHAT, UNKNOWN)
+        return None
+    entry = kernel.span.not_recognised(WHAT, UNKNOWN) if turns else None
     first, second = (_factor(kernel, tensor) for tensor in kernel.tensors)
-    return Product((first, second), kernel.step)
+    return Product((first, second), frozenset({kernel.step}), entry)
 
 
-def _complex_product(kernel: Kernel) -> None:
-    """Record the call where pairs of a real x are multiplied by cos + i*sin."""
+def _other_product(kernel: Kernel) -> None:
+    """List another product with cos and sin; not the projection of an embedding of sines."""
+    turns = [_known_turn(kernel, tensor) for tensor in kernel.tensors]
+    others = [tensor for tensor, turn in zip(kernel.tensors, turns, strict=True) if not turn]
+    if any(turns) and any(kernel.flow.parameter(tensor) is None for tensor in others):
+        kernel.span.not_recognised(WHAT, UNKNOWN)
+
+
+def _complex_product(kernel: Kernel) -> bool:
+    """Record the call where pairs of a real x are multiplied by cos + i*sin; return whether."""
     for x, turn in (kernel.tensors, kernel.tensors[::-1]):
         is_pairs = x._base is not None and not x._base.is_complex()
         if is_pairs and turn.is_complex() and x.shape == kernel.results[0].shape:
             shapes = [(*tensor.shape[:-1], 2 * tensor.shape[-1]) for tensor in (x, turn, turn)]
-            _record(kernel, shapes, 1, frozenset())
-            return
+            _record(kernel, shapes, MODES["interleave"], frozenset(), ())
+            return True
+    return False
 
 
-def _sum(kernel: Kernel) -> None:
-    """Record the call where x*cos and rot(x)*sin are added."""
+def _sum(kernel: Kernel) -> Sum | None:
+    """Record the call where x*cos and rot(x)*sin are added; follow sums of other products."""
     terms = [kernel.flow.fact(TOPIC, tensor) for tensor in kernel.tensors]
-    if not terms or not all(isinstance(term, Product) for term in terms):
-        return
+    if len(terms) != 2 or not all(isinstance(term, Product) for term in terms):
+        return None
+    if kernel.options.get("alpha", 1) != 1:
+        return None
     for turned, sin in (pair for term in terms for pair in _pairs(term)):
-        if turned.rotated is None:
+        if turned.rotated is None or kernel.name != "add":
             continue
         for x, cos in (pair for term in terms for pair in _pairs(term)):
-            if x.place == turned.rotated.x and x.shape == turned.shape:
-                steps = turned.rotated.steps | {term.step for term in terms}
+            if x.place == turned.rotated.x[:3] and x.shape == turned.shape:
                 shapes = [factor.shape for factor in (x, cos, sin)]
-                _record(kernel, shapes, turned.rotated.mode, steps)
-                return
+                _record(kernel, shapes, turned.rotated.mode, turned.rotated.steps, terms)
+                return None
+    first, second = terms
+    minus = -1 if kernel.name == "sub" else 1
+    return Sum(((first, first.sign), (second, minus * second.sign)), kernel.step)
 
 
-def _pairs(product: Product) -> tuple[tuple[Factor, Factor], ...]:
-    first, second = product.factors
+def _pairs(term: Product) -> tuple[tuple[Factor, Factor], ...]:
+    first, second = term.factors
     return (first, second), (second, first)
 
 
 def _record(
-    kernel: Kernel, shapes: list[tuple[int, ...]], mode: int, steps: frozenset[Step]
+    kernel: Kernel,
+    shapes: list[tuple[int, ...]],
+    mode: int,
+    steps: frozenset[Step],
+    products: Sequence[Product],
 ) -> None:
     """Record the call of x, cos and sin and, whenever its gradient arrives, the gradient's."""
     rank, span = len(shapes[0]), kernel.span
+    for term in products:
+        span.retract(term.entry)
     if rank not in RANKS or max(map(len, shapes)) > rank:
+        why = Text("x has {rank} axes, and the operator takes 3 or 4", rank=rank)
+        span.not_recognised(WHAT, why)
         return
     dtype = str(kernel.results[0].dtype.to_real())
     full = ((1,) * (rank - len(shape)) + shape for shape in shapes)
@@ -206,9 +391,18 @@ def _record(
     turned = {"cos": cos, "sin": sin, "mode": mode}
     span.call(FORWARD, {"x": x, **turned}, None)
     span.on_gradient(OPERATOR, {"dy": x, **turned}, None)
-    span.account({*steps, kernel.step})
+    span.account({*steps, kernel.step}.union(*(term.steps for term in products)))
     span.remark(FORWARD, UNFUSED, None)
 
 
-READERS = {"neg": _negated, "cat": _joined, "stack": _joined, "mul": _product, "add": _sum}
-"""Functions that read a kernel, by its name."""
+READERS = {
+    "copy": _copied,
+    "neg": _negated,
+    "cat": _joined,
+    "stack": _joined,
+    "mul": _product,
+    "add": _sum,
+    "sub": _sum,
+    **dict.fromkeys(OTHER_PRODUCTS, _other_product),
+}
+"""Functions that read a kernel, by what it computes, or its name."""
