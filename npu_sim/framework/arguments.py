@@ -236,12 +236,11 @@ def require_known(known: Mapping[str, Argument], names: Iterable[str]) -> None:
             documented = {argument.parameter: name for name, argument in known.items()}
             raise UsageError(
                 name,
-                Text("{name}: no such argument", name=name),
-                Text(
-                    "arguments: {known}{hint}",
-                    known=", ".join(known),
-                    hint=closest(documented.get(name, name), (*known, *CALL_OPTIONS)),
-                ),
+                "{name}: no such argument",
+                "arguments: {known}{hint}",
+                name=name,
+                known=", ".join(known),
+                hint=closest(documented.get(name, name), (*known, *CALL_OPTIONS)),
             )
 
 
@@ -256,7 +255,7 @@ def build_arguments(known: Mapping[str, Argument], values: Mapping[str, Any]) ->
     for name, argument in known.items():
         if name not in values:
             if argument.default is REQUIRED:
-                raise UsageError(name, Text("{name} is missing", name=name), argument.help)
+                raise UsageError(name, "{name} is missing", argument.help, name=name)
             built[name] = argument.default
         elif isinstance(argument, Tensor):
             built[name] = spec_of(argument, values[name])
@@ -309,13 +308,17 @@ def spec_of(tensor: Tensor, value: Any) -> TensorSpec | None:
     try:
         return TensorSpec.parse(value) if isinstance(value, str) else TensorSpec.of(value)
     except (ValueError, TypeError, OverflowError) as error:
-        hint = (
-            ""
-            if isinstance(value, str)
-            else "give an array, a TensorSpec, or a text such as '4096x512:bf16'"
-        )
-        message = Text("{name}: {error}", tensor, error=error)
-        raise UsageError(tensor.name, message, hint) from None
+        raise UsageError(
+            tensor.name,
+            "{name}: {error}",
+            (
+                ""
+                if isinstance(value, str)
+                else "give an array, a TensorSpec, or a text such as '4096x512:bf16'"
+            ),
+            name=tensor.name,
+            error=error,
+        ) from None
 
 
 Value = int | str | bool
@@ -385,8 +388,12 @@ class Number:
     def _error(self, value: Any) -> UsageError:
         return UsageError(
             self.name,
-            Text("{name} = {value} is not an integer in {low}..{high}", self, value=shown(value)),
-            f"{self.low} <= {self.name} <= {self.high}",
+            "{name} = {value} is not an integer in {low}..{high}",
+            "{low} <= {name} <= {high}",
+            name=self.name,
+            value=shown(value),
+            low=self.low,
+            high=self.high,
         )
 
 
@@ -415,10 +422,12 @@ class Word:
             )
             raise UsageError(
                 self.name,
-                Text("{name} = {value} is not one of its values", self, value=shown(value)),
-                Text(
-                    "values: {words}{hint}", words=", ".join(self.words), hint=closest(value, names)
-                ),
+                "{name} = {value} is not one of its values",
+                "values: {words}{hint}",
+                name=self.name,
+                value=shown(value),
+                words=", ".join(self.words),
+                hint=closest(value, names),
             )
         return self.words.index(word)
 
@@ -446,8 +455,10 @@ class Switch:
             return 0
         raise UsageError(
             self.name,
-            Text("{name} must be True or False, got {value}", self, value=shown(value)),
+            "{name} must be True or False, got {value}",
             "true or false",
+            name=self.name,
+            value=shown(value),
         )
 
     def value(self, code: int) -> Value:
@@ -523,7 +534,7 @@ def parse(text: str) -> ast.Expression:
         tree = ast.parse(text, mode="eval")
     except SyntaxError as error:
         raise ExpressionError(
-            Text("{text} is not an expression: {msg}", error, text=repr(text))
+            Text("{text} is not an expression: {msg}", text=repr(text), msg=error.msg)
         ) from None
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED) or not _is_number_or_function(node):

@@ -14,7 +14,6 @@ from npu_sim.framework.arguments import COMMON_AXES, Arguments, Number, Output, 
 from npu_sim.framework.inference import axis_value, dtype_of, size_of
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Limits, Target
-from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Launch, LaunchTensor, contiguous_copy
@@ -48,8 +47,11 @@ def tiled(operator: Operator, row: Any, device: Device, rules: Any) -> Any:
         return tiling
     raise UsageError(
         "tile",
-        Text("{name}: its planner returns {value}", operator, value=shown(tiling)),
-        Text("a {kind} of integers, with at least one core", kind=operator.tiling.__name__),
+        "{name}: its planner returns {value}",
+        "a {kind} of integers, with at least one core",
+        name=operator.name,
+        value=shown(tiling),
+        kind=operator.tiling.__name__,
     )
 
 
@@ -59,12 +61,12 @@ def require_cores(operator: Operator, profile: Profile, device: Device, block_di
     if not 0 <= block_dim <= cores:
         raise UsageError(
             "block_dim",
-            Text(
-                "{operator}: its planner returns block_dim = {block_dim}",
-                operator=operator.name,
-                block_dim=block_dim,
-            ),
-            Text("{soc} has {cores} cores: 0 to {cores}", profile, cores=cores),
+            "{operator}: its planner returns block_dim = {block_dim}",
+            "{soc} has {cores} cores: 0 to {cores}",
+            operator=operator.name,
+            block_dim=block_dim,
+            soc=profile.soc,
+            cores=cores,
         )
     return cores
 

@@ -98,7 +98,7 @@ def _failure_message(operator: Operator, case: Case) -> tuple[str, str, str]:
         operator.inputs[0].name,
         Text(
             "{title} has no tiling for this call on {product_title}",
-            operator,
+            title=operator.title,
             product_title=case.profile.title,
         ),
         "try smaller sizes",

@@ -83,8 +83,10 @@ class Given(Check):
                 raise AclnnError(
                     NULL_POINTER,
                     argument.name,
-                    Text("{name} is missing", argument),
-                    Text("{name}: {help}", argument),
+                    "{name} is missing",
+                    "{name}: {help}",
+                    name=argument.name,
+                    help=argument.help,
                 )
 
 
@@ -94,21 +96,21 @@ class Supported(Check):
     def __call__(self, call: Inspection) -> None:
         operator, profile = call.operator, call.profile
         if not operator.supported_by(profile):
-            message = Text(
-                "{title} is not supported on {product_title} ({name})",
-                operator,
-                product_title=profile.product.title,
-                name=profile.name,
-            )
             supporting = [
                 name for name in shipped_products() if operator.supported_by(load_profile(name))
             ]
-            hint = (
-                Text("supported by: {supporting}", supporting=", ".join(supporting))
+            raise AclnnError(
+                INVALID,
+                "product",
+                "{title} is not supported on {product_title} ({name})",
+                "supported by: {supporting}"
                 if supporting
-                else "no product that ships with npu_sim has it"
+                else "no product that ships with npu_sim has it",
+                title=operator.title,
+                product_title=profile.product.title,
+                name=profile.name,
+                supporting=", ".join(supporting),
             )
-            raise AclnnError(INVALID, "product", message, hint)
 
     def row_check(self, operator: Operator) -> RowCheck | None:
         """Return the test of ``rules.supported``."""
@@ -167,15 +169,23 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
         ):
             raise UsageError(
                 name,
-                Text("{name} = {value} is not an integer", name=name, value=shown(value)),
-                f"{low} <= {name} <= {high}",
+                "{name} = {value} is not an integer",
+                "{low} <= {name} <= {high}",
+                name=name,
+                value=shown(value),
+                low=low,
+                high=high,
             )
         if not low <= int(value) <= high:
             raise AclnnError(
                 INVALID,
                 name,
-                Text("{name} = {value} is out of range", name=name, value=shown(value)),
-                f"{low} <= {name} <= {high}",
+                "{name} = {value} is out of range",
+                "{low} <= {name} <= {high}",
+                name=name,
+                value=shown(value),
+                low=low,
+                high=high,
             )
     elif attribute.kind is float:
         require_float(name, value)
@@ -190,19 +200,19 @@ def require_integer(
 
     Raises UsageError when it is not.
     """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        message = Text("{name} = {value} is not an integer", name=name, value=shown(value))
-    elif not low <= int(value) <= high:
-        message = Text(
-            "{name} = {value} is outside {low}..{high}",
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer or not low <= int(value) <= high:
+        raise UsageError(
+            name,
+            "{name} = {value} is outside {low}..{high}"
+            if is_integer
+            else "{name} = {value} is not an integer",
+            "{low} <= {name} <= {high}",
             name=name,
             value=shown(value),
             low=low,
             high=high,
         )
-    else:
-        return
-    raise UsageError(name, message, f"{low} <= {name} <= {high}")
 
 
 def require_float(name: str, value: Any) -> float:
@@ -310,13 +320,11 @@ class Holds(Check):
         return AclnnError(
             self.status,
             blamed,
-            Text(
-                "{values}: {title} needs {condition}",
-                call.operator,
-                values=values,
-                condition=self.condition,
-            ),
+            "{values}: {title} needs {condition}",
             limits or self.condition,
+            values=values,
+            title=call.operator.title,
+            condition=self.condition,
         )
 
     def row_check(self, operator: Operator) -> RowCheck | None:
@@ -401,13 +409,12 @@ class Dtypes(DtypeCheck):
                 raise AclnnError(
                     INVALID,
                     name,
-                    Text(
-                        "{name} is {dtype}, which {where} does not support",
-                        spec,
-                        name=name,
-                        where=where,
-                    ),
-                    Text("supported: {allowed}", allowed=", ".join(allowed)),
+                    "{name} is {dtype}, which {where} does not support",
+                    "supported: {allowed}",
+                    name=name,
+                    dtype=spec.dtype,
+                    where=where,
+                    allowed=", ".join(allowed),
                 )
 
 
@@ -428,14 +435,12 @@ class SameDtype(DtypeCheck):
                 raise AclnnError(
                     self.status,
                     name,
-                    Text(
-                        "{name} is {dtype}, {like} is {expected}: they must agree",
-                        spec,
-                        name=name,
-                        like=self.like,
-                        expected=expected,
-                    ),
-                    Text("{name}: {expected}", name=name, expected=expected),
+                    "{name} is {dtype}, {like} is {expected}: they must agree",
+                    "{name}: {expected}",
+                    name=name,
+                    dtype=spec.dtype,
+                    like=self.like,
+                    expected=expected,
                 )
 
 
@@ -477,14 +482,13 @@ class DtypeTable(DtypeCheck):
         raise AclnnError(
             INVALID,
             names[blamed],
-            Text(
-                "{names} is {given}: {title} does not take the dtypes {dtypes}",
-                call.profile.product,
-                names=names[blamed],
-                given=given[blamed],
-                dtypes=_dtypes_text(names, given),
-            ),
-            Text("nearest: {nearest}", nearest=joined(nearest, "; or ") or "none"),
+            "{names} is {given}: {title} does not take the dtypes {dtypes}",
+            "nearest: {nearest}",
+            names=names[blamed],
+            given=given[blamed],
+            title=call.profile.product.title,
+            dtypes=_dtypes_text(names, given),
+            nearest=joined(nearest, "; or ") or "none",
         )
 
 
@@ -505,16 +509,16 @@ class Formats(Check):
     def __call__(self, call: Inspection) -> None:
         for name, spec in call.given(self.tensors):
             if spec.storage_format not in self.allowed:
-                message = (
-                    Text("{name} has the private format {storage_format}", spec, name=name)
-                    if self.allowed == PLAIN_FORMATS
-                    else Text("{name} has the format {storage_format}", spec, name=name)
-                )
                 raise AclnnError(
                     self.status,
                     name,
-                    message,
-                    Text("formats: {allowed}", allowed=", ".join(self.allowed)),
+                    "{name} has the private format {storage_format}"
+                    if self.allowed == PLAIN_FORMATS
+                    else "{name} has the format {storage_format}",
+                    "formats: {allowed}",
+                    name=name,
+                    storage_format=spec.storage_format,
+                    allowed=", ".join(self.allowed),
                 )
 
 
@@ -528,12 +532,10 @@ class Contiguous(Check):
                 raise AclnnError(
                     INVALID,
                     argument.name,
-                    Text(
-                        "{name} is not contiguous, which {title} does not support",
-                        argument,
-                        title=call.operator.title,
-                    ),
-                    Text("pass a contiguous copy of {name}", argument),
+                    "{name} is not contiguous, which {title} does not support",
+                    "pass a contiguous copy of {name}",
+                    name=argument.name,
+                    title=call.operator.title,
                 )
 
 
@@ -550,8 +552,13 @@ class ContiguousOutputs(Check):
         for output in call.operator.outputs:
             spec = call.specs.get(output.name)
             if spec is not None and not spec.contiguous:
-                hint = Text("pass a contiguous {name}", output)
-                raise AclnnError(INVALID, output.name, self.message(output), hint)
+                raise AclnnError(
+                    INVALID,
+                    output.name,
+                    self.message(output),
+                    "pass a contiguous {name}",
+                    name=output.name,
+                )
 
 
 @dataclass(frozen=True, eq=False)
@@ -568,8 +575,11 @@ class NotEmpty(Check):
             raise AclnnError(
                 self.status,
                 self.tensor,
-                Text("{tensor} {spec} is empty{where}", self, spec=spec, where=where),
-                Text("every axis of {tensor} needs at least one element", self),
+                "{tensor} {spec} is empty{where}",
+                "every axis of {tensor} needs at least one element",
+                tensor=self.tensor,
+                spec=spec,
+                where=where,
             )
 
     def row_check(self, operator: Operator) -> RowCheck | None:
@@ -593,18 +603,21 @@ class Ranks(Check):
                 raise AclnnError(
                     self.status,
                     name,
-                    Text("{name} {spec} has rank {rank}", spec, name=name, spec=spec),
+                    "{name} {spec} has rank {rank}",
                     self._hint(call, name),
+                    name=name,
+                    spec=spec,
+                    rank=spec.rank,
                 )
 
     def _hint(self, call: Inspection, name: str) -> str:
         """Return the legal ranks; for a single rank with the axes."""
         if self.low == self.high:
             axes = patterns.text(call.pattern(call.operator.argument(name)))
-            return Text("rank {low}: {axes}", self, axes=axes)
+            return Text("rank {low}: {axes}", low=self.low, axes=axes)
         if self.low:
-            return Text("rank {low} to {high}", self)
-        return Text("rank at most {high}", self)
+            return Text("rank {low} to {high}", low=self.low, high=self.high)
+        return Text("rank at most {high}", high=self.high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -622,14 +635,12 @@ class Like(Check):
                 raise AclnnError(
                     self.status,
                     name,
-                    Text(
-                        "{name} is {shape}, {like} is {like_shape}: they must have the same shape",
-                        self,
-                        name=name,
-                        shape=shape_text(spec.shape),
-                        like_shape=shape_text(expected),
-                    ),
-                    Text("{name}: {shape}", name=name, shape=shape_text(expected)),
+                    "{name} is {shape}, {like} is {like_shape}: they must have the same shape",
+                    "{name}: {like_shape}",
+                    name=name,
+                    shape=shape_text(spec.shape),
+                    like=self.like,
+                    like_shape=shape_text(expected),
                 )
 
 

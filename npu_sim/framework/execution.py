@@ -296,13 +296,11 @@ def _new_array(name: str, spec: TensorSpec) -> np.ndarray:
         raise AclnnError(
             RUNTIME_FAILURE,
             name,
-            Text(
-                "{name} {spec} takes {nbytes} bytes, which this machine does not have",
-                spec,
-                name=name,
-                spec=spec,
-            ),
+            "{name} {spec} takes {nbytes} bytes, which this machine does not have",
             "a plan needs no memory for it",
+            name=name,
+            spec=spec,
+            nbytes=spec.nbytes,
         ) from None
 
 
@@ -340,8 +338,10 @@ def _view_to_write(name: str, out: Any, spec: TensorSpec) -> np.ndarray:
     if overlaps_itself(array):
         raise UsageError(
             name,
-            Text("{name} has elements that share memory: strides {strides}", array, name=name),
+            "{name} has elements that share memory: strides {strides}",
             "pass a separate array",
+            name=name,
+            strides=array.strides,
         )
     return array
 
@@ -473,7 +473,9 @@ def _compute(
         except IndexError as error:
             if not operator.is_foreign:
                 raise
-            raise UsageError("compute", f"{operator.name}: {error}") from None
+            raise UsageError(
+                "compute", "{operator}: {error}", operator=operator.name, error=error
+            ) from None
     with watch.stage("compute"):
         _finish(run, arrays)
     for out in outs:
@@ -490,22 +492,20 @@ def _require_room(tensors: Mapping[str, Array]) -> None:
     if total <= limit:
         return
     name, given = max(copied.items(), key=lambda item: item[1].nbytes)
-    if given.nbytes > limit:
-        message = Text(
-            "{name} {spec} takes {nbytes} bytes as a contiguous copy, this machine has {limit}",
-            given,
-            name=name,
-            spec=TensorSpec(given.shape, canonical_dtype(given.dtype.newbyteorder("="))),
-            limit=limit,
-        )
-    else:
-        message = Text(
-            "{names} take {total} bytes as contiguous copies, this machine has {limit}",
-            names=", ".join(copied),
-            total=total,
-            limit=limit,
-        )
-    raise AclnnError(RUNTIME_FAILURE, name, message, "a plan needs no memory for it")
+    raise AclnnError(
+        RUNTIME_FAILURE,
+        name,
+        "{name} {spec} takes {nbytes} bytes as a contiguous copy, this machine has {limit}"
+        if given.nbytes > limit
+        else "{names} take {total} bytes as contiguous copies, this machine has {limit}",
+        "a plan needs no memory for it",
+        name=name,
+        spec=TensorSpec(given.shape, canonical_dtype(given.dtype.newbyteorder("="))),
+        nbytes=given.nbytes,
+        names=", ".join(copied),
+        total=total,
+        limit=limit,
+    )
 
 
 def _require_whole_files(tensors: Mapping[str, Array]) -> None:
@@ -594,12 +594,11 @@ def _finish(run: Run, arrays: Mapping[str, OutputArray]) -> None:
         if run.outputs.get(name) is not written:
             raise UsageError(
                 "compute",
-                Text(
-                    "{operator}: compute removed or replaced its output {name}",
-                    operator=case.operator.name,
-                    name=name,
-                ),
-                Text("write to the array: run.outputs[{name}][...] = value", name=repr(name)),
+                "{operator}: compute removed or replaced its output {name}",
+                "write to the array: run.outputs[{key}][...] = value",
+                operator=case.operator.name,
+                name=name,
+                key=repr(name),
             )
         if saturates:
             from npu_sim.kernels.shared.elementwise import saturate
@@ -692,8 +691,8 @@ class Prepared(Printed):
             raise TypeError(
                 Text(
                     "{tensors_count} tensors; {name} takes {names}",
-                    self._case.operator,
                     tensors_count=len(tensors),
+                    name=self._case.operator.name,
                     names=", ".join(self._names),
                 )
             )
@@ -727,12 +726,11 @@ class Prepared(Printed):
         if name not in self._wanted:
             raise UsageError(
                 name,
-                Text("{name}: no such tensor", name=name),
-                Text(
-                    "tensors: {names}{hint}",
-                    names=", ".join(self._names),
-                    hint=closest(name, self._names),
-                ),
+                "{name}: no such tensor",
+                "tensors: {names}{hint}",
+                name=name,
+                names=", ".join(self._names),
+                hint=closest(name, self._names),
             )
         prepared = (
             "without it"

@@ -20,7 +20,6 @@ from npu_sim.framework.arguments import (
     require_known,
 )
 from npu_sim.framework.operator import Operator
-from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import UsageError
 
@@ -66,7 +65,7 @@ def require_given(operator: Operator, names: Collection[str]) -> None:
     for tensor in sorted(missing, key=lambda tensor: tensor.name in implied(operator)):
         # Sorted: an input that no other implies is named first.
         raise UsageError(
-            tensor.name, Text("{name} is missing", tensor), Text("{name}: {help}", tensor)
+            tensor.name, "{name} is missing", "{name}: {help}", name=tensor.name, help=tensor.help
         )
 
 
@@ -131,14 +130,13 @@ def _require_fitting(operator: Operator, arguments: Arguments) -> None:
             if alone and not patterns.bind(pattern, spec.shape, sizes):
                 raise UsageError(
                     tensor.name,
-                    Text(
-                        "{name} {spec} does not fit {other} {other_spec}",
-                        tensor,
-                        spec=spec,
-                        other=other.name,
-                        other_spec=arguments[other.name],
-                    ),
-                    Text("{name}: {help}", tensor),
+                    "{name} {spec} does not fit {other} {other_spec}",
+                    "{name}: {help}",
+                    name=tensor.name,
+                    spec=spec,
+                    other=other.name,
+                    other_spec=arguments[other.name],
+                    help=tensor.help,
                 )
         given.append(tensor)
 

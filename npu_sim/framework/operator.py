@@ -445,8 +445,12 @@ class Operator:
         names = [axis.name for axis in self.all_axes]
         raise UsageError(
             name,
-            Text("{name} has nothing called {axis} to vary", self, axis=repr(name)),
-            Text("one of: {names}{hint}", names=", ".join(names), hint=closest(wanted, names)),
+            "{name} has nothing called {axis} to vary",
+            "one of: {names}{hint}",
+            name=self.name,
+            axis=repr(name),
+            names=", ".join(names),
+            hint=closest(wanted, names),
         )
 
     def defaults(self) -> Values:
@@ -469,8 +473,11 @@ class Operator:
         if found is None:
             raise UsageError(
                 "operator",
-                Text("{name} has no {kind}", self, kind=hook.noun or hook.name),
-                Text("its declaration needs {name}=, see docs/add_an_operator.md", hook),
+                "{name} has no {kind}",
+                "its declaration needs {hook}=, see docs/add_an_operator.md",
+                name=self.name,
+                kind=hook.noun or hook.name,
+                hook=hook.name,
             )
         return found
 
@@ -501,15 +508,13 @@ class Operator:
         if is_older(profile.release, product.oldest_release):
             raise NotModelledError(
                 "release",
-                Text(
-                    "release = {release}: the rules of {product_title} are known from release "
-                    "{oldest} on ({source})",
-                    profile,
-                    product_title=product.title,
-                    oldest=product.oldest_release,
-                    source=product.rules_source,
-                ),
-                Text("release {oldest}", oldest=product.oldest_release),
+                "release = {release}: the rules of {product_title} are known from release "
+                "{oldest} on ({source})",
+                "release {oldest}",
+                release=profile.release,
+                product_title=product.title,
+                oldest=product.oldest_release,
+                source=product.rules_source,
             )
         return self.on_family(profile.family, product.title)
 
@@ -527,12 +532,10 @@ class Operator:
         if family in base.families_not_modelled:
             raise NotModelledError(
                 "product",
-                Text(
-                    "{product_title} has {title}, npu_sim does not model it there yet",
-                    self,
-                    product_title=product_title or family,
-                ),
+                "{product_title} has {title}, npu_sim does not model it there yet",
                 "choose another product",
+                product_title=product_title or family,
+                title=self.title,
             )
         return _on_family(base, family) if family in base.families else base
 

@@ -226,10 +226,13 @@ def build(
         if token.kind == _COUNTED:
             axes = reshape(known or (1,) * token.times, values[token.name])
             if len(axes) != token.times:
-                message = Text(
-                    "{name} = {size}: the call has no axis of it", token, size=values[token.name]
+                raise UsageError(
+                    token.name,
+                    "{name} = {size}: the call has no axis of it",
+                    "{name} = 1",
+                    name=token.name,
+                    size=values[token.name],
                 )
-                raise UsageError(token.name, message, f"{token.name} = 1")
             shape += axes
             continue
         if token.kind in _ONES:

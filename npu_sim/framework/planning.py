@@ -25,7 +25,6 @@ from npu_sim.framework.describing import DESCRIBE, DESCRIBE_EMPTY, Description, 
 from npu_sim.framework.inference import arguments_of, call_with, read_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target, require_limits
-from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.device_evidence import path_key, shipped_evidence
@@ -291,13 +290,11 @@ def overflow_of(case: Case) -> AclnnError | None:
     return AclnnError(
         ACLNN_SUCCESS,
         "product",
-        Text(
-            "overflows: the buffers take {used} bytes, the Unified Buffer of {soc} has {ub_bytes}",
-            case.profile,
-            used=used,
-            ub_bytes=device.ub_bytes,
-        ),
+        "overflows: the buffers take {used} bytes, the Unified Buffer of {soc} has {ub_bytes}",
         "the product does not check it",
+        used=used,
+        soc=case.profile.soc,
+        ub_bytes=device.ub_bytes,
     )
 
 

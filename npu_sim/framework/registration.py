@@ -135,9 +135,7 @@ def _line_of(error: BaseException, path: Path) -> str:
 
 def _file_error(path: Path, problem: str, hint: str) -> UsageError:
     return UsageError(
-        "operators",
-        Text("operators = {path} {problem}", path=repr(str(path)), problem=problem),
-        hint,
+        "operators", "operators = {path} {problem}", hint, path=repr(str(path)), problem=problem
     )
 
 
@@ -160,8 +158,11 @@ def check_declaration(operator: Operator) -> None:
         for field, problem, hint in find(operator):
             raise UsageError(
                 field,
-                Text("{name}: {field}: {message}", operator, field=field, message=problem),
+                "{name}: {field}: {message}",
                 hint,
+                name=operator.name,
+                field=field,
+                message=problem,
             )
 
 
@@ -171,7 +172,7 @@ def _name_problems(operator: Operator) -> Iterator[Problem]:
         yield "name", message, "a Python name in lower case, such as scale_rows"
     if operator.name in OPERATOR_NAMES:
         hint = Text("a name besides {operator_names}", operator_names=", ".join(OPERATOR_NAMES))
-        yield "name", Text("{name} is an operator of npu_sim", operator), hint
+        yield "name", Text("{name} is an operator of npu_sim", name=operator.name), hint
     for place, entries in (
         ("arguments", operator.arguments),
         ("axes", operator.all_axes),
@@ -180,7 +181,7 @@ def _name_problems(operator: Operator) -> Iterator[Problem]:
         seen: set[str] = set()
         for entry in entries:
             if entry.name in seen:
-                yield place, Text("{name} is there twice", entry), "every name once"
+                yield place, Text("{name} is there twice", name=entry.name), "every name once"
             seen.add(entry.name)
     if not operator.outputs:
         yield "arguments", "there is no output", 'Output("y", ...) among the arguments'
@@ -199,7 +200,7 @@ def _axis_problems(operator: Operator) -> Iterator[Problem]:
     for axis in operator.axes:
         place = f"axes.{axis.name}"
         if axis.name in {common.name for common in COMMON_AXES}:
-            yield place, Text("{name} is an axis of every operator", axis), "another name"
+            yield place, Text("{name} is an axis of every operator", name=axis.name), "another name"
         if isinstance(axis, Number) and axis.name not in sizes | attributes and not axis.read:
             hint = Text("one of: {sizes}; or read=...", sizes=", ".join(sorted(sizes)))
             yield place, "no tensor has an axis of this size, and it is not an attribute", hint

@@ -38,16 +38,12 @@ class Order:
         if not isinstance(self.core_order, str) or self.core_order not in CORE_ORDERS:
             raise UsageError(
                 "core_order",
-                Text(
-                    "{argument} = {core_order} is not an order",
-                    argument=Argument("core_order"),
-                    core_order=shown(self.core_order),
-                ),
-                Text(
-                    "orders: {core_orders}{hint}",
-                    core_orders=", ".join(CORE_ORDERS),
-                    hint=closest(self.core_order, CORE_ORDERS),
-                ),
+                "{argument} = {core_order} is not an order",
+                "orders: {core_orders}{hint}",
+                argument=Argument("core_order"),
+                core_order=shown(self.core_order),
+                core_orders=", ".join(CORE_ORDERS),
+                hint=closest(self.core_order, CORE_ORDERS),
             )
         if not isinstance(self.seed, int | np.integer) or not 0 <= self.seed < 2**64:
             raise UsageError(
@@ -105,8 +101,11 @@ def require_limits(limits: Any) -> Limits:
         return LIMITS[LIMITS.index(limits)]
     raise UsageError(
         "limits",
-        Text("limits = {limits} is not a set of limits", limits=shown(limits)),
-        Text("one of: {limits}{hint}", limits=", ".join(LIMITS), hint=closest(limits, LIMITS)),
+        "limits = {limits} is not a set of limits",
+        "one of: {known}{hint}",
+        limits=shown(limits),
+        known=", ".join(LIMITS),
+        hint=closest(limits, LIMITS),
     )
 
 

@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any
 
 from npu_sim.framework.operator import Operator
-from npu_sim.language import Text
 from npu_sim.registry import (
     ENTRY_POINTS,
     OperatorEntry,
@@ -67,16 +66,13 @@ def _load(entry: OperatorEntry) -> Any:
     except (Exception, SystemExit) as error:  # errors of a package concern its operator alone
         raise OperatorLoadError(
             "operator",
-            Text(
-                "{name} cannot be loaded from {home}: {error_type}: {error}",
-                entry,
-                error_type=type(error).__name__,
-                error=error,
-            ),
-            Text(
-                "fix the package, or its entry point in the group {entry_points}",
-                entry_points=ENTRY_POINTS,
-            ),
+            "{name} cannot be loaded from {home}: {error_type}: {error}",
+            "fix the package, or its entry point in the group {entry_points}",
+            name=entry.name,
+            home=entry.home,
+            error_type=type(error).__name__,
+            error=error,
+            entry_points=ENTRY_POINTS,
         ) from error
     return declaration
 

@@ -25,7 +25,6 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from npu_sim.cores import Profile, default_release, is_older, load_profile, require_release
-from npu_sim.language import Text
 from npu_sim.registry import OPERATORS, OperatorEntry, find_kernel
 from npu_sim.status import NotModelledError, UsageError, closest, plain_name, shown
 from npu_sim.tiling.common import RawPlanner, Structure, align
@@ -74,18 +73,21 @@ def plan_kernel(
         )
         raise UsageError(
             "op",
-            Text("op = {op}: no planner of that name", op=repr(op)),
-            Text(
-                "planners: {kernels}{hint}", kernels=kernels, hint=closest(op, kernels.split(", "))
-            ),
+            "op = {op}: no planner of that name",
+            "planners: {kernels}{hint}",
+            op=repr(op),
+            kernels=kernels,
+            hint=closest(op, kernels.split(", ")),
         )
     try:
         return raw_plan(entry, op, inputs, load_profile(None, soc, release), deterministic)
     except KeyError as error:
         raise UsageError(
             "inputs",
-            Text("inputs: {key} is missing", key=repr(error.args[0])),
-            Text("given: {inputs}", inputs=", ".join(inputs)),
+            "inputs: {key} is missing",
+            "given: {inputs}",
+            key=repr(error.args[0]),
+            inputs=", ".join(inputs),
         ) from None
 
 
@@ -100,12 +102,13 @@ def raw_plan(
         When npu_sim has no planner of the kernel on the product.
     """
     if op not in entry.kernels_on(profile.family):
-        message = Text(
+        raise NotModelledError(
+            "op",
             "op = {op}: npu_sim has no planner of this kernel on {product_title}",
+            "choose another product",
             op=repr(op),
             product_title=profile.product.title,
         )
-        raise NotModelledError("op", message, "choose another product")
     family = f"npu_sim.tiling.{profile.family}".removesuffix(".")
     rules = SimpleNamespace(**profile.release_switches(entry.name))
     planner: RawPlanner = import_module(f"{family}.{entry.name}").KERNELS[op]
@@ -202,15 +205,13 @@ def pack(kernel: str, values: Mapping[str, Any], release: str) -> bytes:
     if missing := [member.name for member in laid.members if member.name not in given]:
         raise UsageError(
             "tiling",
-            Text(
-                "{kernel}: npu_sim plans {known} of the {fields} fields of its structure; "
-                "{missing} is missing",
-                kernel=found.kernel,
-                known=len(laid.members) - len(missing),
-                fields=len(laid.members),
-                missing=missing[0],
-            ),
+            "{kernel}: npu_sim plans {known} of the {fields} fields of its structure; "
+            "{missing} is missing",
             "the bytes are written for kernels whose whole structure is planned",
+            kernel=found.kernel,
+            known=len(laid.members) - len(missing),
+            fields=len(laid.members),
+            missing=missing[0],
         )
     data = bytearray(laid.bytes)
     for member in laid.members:
@@ -219,13 +220,11 @@ def pack(kernel: str, values: Mapping[str, Any], release: str) -> bytes:
         except (struct.error, OverflowError):
             raise UsageError(
                 member.name,
-                Text(
-                    "{name} = {value} does not fit {c_type}",
-                    name=member.name,
-                    value=shown(given[member.name]),
-                    c_type=member.c_type,
-                ),
+                "{name} = {value} does not fit {c_type}",
                 "give a number within the range of its C type",
+                name=member.name,
+                value=shown(given[member.name]),
+                c_type=member.c_type,
             ) from None
     return bytes(data)
 
@@ -273,15 +272,13 @@ def decode_tiling(
     if len(data) < laid.bytes:
         raise UsageError(
             "words_or_bytes",
-            Text(
-                "words_or_bytes has {given} bytes, the structure of {kernel} has {bytes} at "
-                "release {release}",
-                given=len(data),
-                kernel=found.kernel,
-                bytes=laid.bytes,
-                release=name,
-            ),
+            "words_or_bytes has {given} bytes, the structure of {kernel} has {bytes} at "
+            "release {release}",
             "give the whole structure, or the release that it is from",
+            given=len(data),
+            kernel=found.kernel,
+            bytes=laid.bytes,
+            release=name,
         )
     return {member.name: _value(member, data) for member in laid.members}
 
@@ -297,20 +294,21 @@ def _known(kernel: str, release: str | None) -> tuple[Structure, str]:
         names = [structure.kernel for structure in structures()]
         raise UsageError(
             "kernel",
-            Text("kernel = {kernel}: its tiling structure is not known", kernel=shown(kernel)),
-            Text("kernels: {kernels}{hint}", kernels=", ".join(names), hint=closest(kernel, names)),
+            "kernel = {kernel}: its tiling structure is not known",
+            "kernels: {kernels}{hint}",
+            kernel=shown(kernel),
+            kernels=", ".join(names),
+            hint=closest(kernel, names),
         )
     name = default_release() if release is None else require_release(release)
     if is_older(name, found.since):
         raise UsageError(
             "release",
-            Text(
-                "release = {release}: the structure of {kernel} is known since {since}",
-                release=name,
-                kernel=found.kernel,
-                since=found.since,
-            ),
-            Text("name release {since} or a later one", since=found.since),
+            "release = {release}: the structure of {kernel} is known since {since}",
+            "name release {since} or a later one",
+            release=name,
+            kernel=found.kernel,
+            since=found.since,
         )
     return found, name
 
@@ -326,6 +324,7 @@ def _bytes_of(given: Any) -> bytes:
         pass
     raise UsageError(
         "words_or_bytes",
-        Text("words_or_bytes = {given} is not a list of words of 8 bytes", given=shown(given)),
+        "words_or_bytes = {given} is not a list of words of 8 bytes",
         "give bytes, or a list of words such as [0x20, '0x40']",
+        given=shown(given),
     )

@@ -95,8 +95,10 @@ def limit_threads(threads: int | None) -> None:
     if not 1 <= threads <= most:
         raise UsageError(
             "threads",
-            Text("threads = {threads} is out of range", threads=threads),
-            Text("1 <= threads <= {most}; raise NUMBA_NUM_THREADS for more", most=most),
+            "threads = {threads} is out of range",
+            "1 <= threads <= {most}; raise NUMBA_NUM_THREADS for more",
+            threads=threads,
+            most=most,
         )
     use_numba_threads()  # the call starts them
     set_num_threads(threads)

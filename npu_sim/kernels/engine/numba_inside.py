@@ -19,7 +19,6 @@ from importlib import import_module
 
 import numba
 
-from npu_sim.language import Text
 from npu_sim.status import UsageError
 from npu_sim.system import at_fork
 
@@ -105,10 +104,13 @@ def require_numba(text: str = numba.__version__) -> None:
     """
     if version_of(text) < LEAST_VERSION:
         least = ".".join(map(str, LEAST_VERSION))
-        message = Text(
-            "numba {text} is installed: kernels need {least} or later", text=text, least=least
+        raise UsageError(
+            "numba",
+            "numba {text} is installed: kernels need {least} or later",
+            "pip install 'numba>={least}'",
+            text=text,
+            least=least,
         )
-        raise UsageError("numba", message, Text("pip install 'numba>={least}'", least=least))
 
 
 @cache

@@ -47,12 +47,12 @@ def check_rank(call: Inspection) -> None:
         raise AclnnError(
             INVALID,
             "var",
-            Text("var {spec} has rank {rank}", spec=spec, rank=spec.rank),
-            Text(
-                "rank 1 to {most}, a documented limit: {hardware} allows more",
-                most=checks.MAX_RANK,
-                hardware=Argument("limits", "hardware"),
-            ),
+            "var {spec} has rank {rank}",
+            "rank 1 to {most}, a documented limit: {hardware} allows more",
+            spec=spec,
+            rank=spec.rank,
+            most=checks.MAX_RANK,
+            hardware=Argument("limits", "hardware"),
         )
 
 
@@ -65,13 +65,11 @@ def check_step_shape(call: Inspection) -> None:
         raise AclnnError(
             TILING_FAILURE,
             "step",
-            Text(
-                "step has shape {shape}, which the planner of release {release} refuses "
-                "(step_shape_refused); the first stage reports success, and the second stage fails",
-                shape=shape_text(shape),
-                release=call.profile.release,
-            ),
-            Text("step of shape 1"),
+            "step has shape {shape}, which the planner of release {release} refuses "
+            "(step_shape_refused); the first stage reports success, and the second stage fails",
+            "step of shape 1",
+            shape=shape_text(shape),
+            release=call.profile.release,
         )
 
 

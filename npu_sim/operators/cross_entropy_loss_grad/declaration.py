@@ -62,12 +62,11 @@ def check_reduction(call: Inspection, status: Status) -> None:
         raise AclnnError(
             status,
             "reduction",
-            Text("reduction = {reduction} is not a reduction", reduction=shown(reduction)),
-            Text(
-                "reduction: {reductions}{hint}",
-                reductions=", ".join(tiler.REDUCTIONS),
-                hint=closest(reduction, tiler.REDUCTIONS),
-            ),
+            "reduction = {reduction} is not a reduction",
+            "reduction: {reductions}{hint}",
+            reduction=shown(reduction),
+            reductions=", ".join(tiler.REDUCTIONS),
+            hint=closest(reduction, tiler.REDUCTIONS),
         )
 
 
@@ -77,22 +76,27 @@ def check_unsupported(call: Inspection) -> None:
     for name in ("label_smoothing", "lse_square_scale_for_zloss"):
         number = checks.require_float(name, arguments[name])
         if name == "label_smoothing" and not 0 <= number <= 1:
-            message = Text("{name} = {number} is outside [0, 1]", name=name, number=f"{number:g}")
-            raise AclnnError(
-                INVALID, name, message, Text("{name} = 0: others are not supported yet", name=name)
-            )
-        if number != 0:
-            message = Text(
-                "{name} = {number} is not supported yet", name=name, number=f"{number:g}"
-            )
-            raise AclnnError(INVALID, name, message, f"{name} = 0")
-    for name in ("grad_zloss", "lse_for_zloss"):
-        if arguments[name] is not None:
             raise AclnnError(
                 INVALID,
                 name,
-                Text("{name} is not supported yet", name=name),
-                Text("leave {name} out", name=name),
+                "{name} = {number} is outside [0, 1]",
+                "{name} = 0: others are not supported yet",
+                name=name,
+                number=f"{number:g}",
+            )
+        if number != 0:
+            raise AclnnError(
+                INVALID,
+                name,
+                "{name} = {number} is not supported yet",
+                "{name} = 0",
+                name=name,
+                number=f"{number:g}",
+            )
+    for name in ("grad_zloss", "lse_for_zloss"):
+        if arguments[name] is not None:
+            raise AclnnError(
+                INVALID, name, "{name} is not supported yet", "leave {name} out", name=name
             )
 
 

@@ -214,16 +214,12 @@ def check_index_count(call: Inspection) -> None:
         raise AclnnError(
             INVALID,
             "indices",
-            Text(
-                "indices {indices} has {numel} elements, grad {grad} has {size} rows",
-                indices=indices,
-                numel=indices.numel,
-                grad=grad,
-                size=call.size("rows"),
-            ),
-            Text(
-                "indices needs {size} elements: one for every row of grad", size=call.size("rows")
-            ),
+            "indices {indices} has {numel} elements, grad {grad} has {size} rows",
+            "indices needs {size} elements: one for every row of grad",
+            indices=indices,
+            numel=indices.numel,
+            grad=grad,
+            size=call.size("rows"),
         )
 
 

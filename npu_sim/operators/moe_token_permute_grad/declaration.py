@@ -38,32 +38,21 @@ def check_entries(call: Inspection) -> None:
         raise AclnnError(
             TILING_FAILURE,
             "sorted_indices",
-            Text(
-                "sorted_indices has {entries} elements, not a multiple of num_topk = {top_k}",
-                entries=entries,
-                top_k=top_k,
-            ),
-            Text(
-                "{entries} or {next_entries} elements",
-                entries=tokens * top_k,
-                next_entries=(tokens + 1) * top_k,
-            )
-            if tokens
-            else Text("{top_k} elements", top_k=top_k),
+            "sorted_indices has {entries} elements, not a multiple of num_topk = {top_k}",
+            "{below} or {above} elements" if tokens else "{top_k} elements",
+            entries=entries,
+            top_k=top_k,
+            below=tokens * top_k,
+            above=(tokens + 1) * top_k,
         )
     if rows > entries:
         raise AclnnError(
             TILING_FAILURE,
             "permuted_output_grad",
-            Text(
-                "permuted_output_grad has {rows} rows, sorted_indices only {entries} elements",
-                rows=rows,
-                entries=entries,
-            ),
-            Text(
-                "at most {entries} rows: one for every index, fewer when tokens were dropped",
-                entries=entries,
-            ),
+            "permuted_output_grad has {rows} rows, sorted_indices only {entries} elements",
+            "at most {entries} rows: one for every index, fewer when tokens were dropped",
+            rows=rows,
+            entries=entries,
         )
 
 

@@ -21,7 +21,6 @@ from npu_sim.framework.vocabulary import (
     Output,
     Profile,
     Tensor,
-    Text,
     bound_sizes,
     checks,
     shape_text,
@@ -57,12 +56,11 @@ def check_gamma(call: Inspection) -> None:
         raise AclnnError(
             TILING_FAILURE,
             "gamma",
-            Text(
-                "gamma is {given}, but x is {x}: gamma must be its last axes",
-                given=shape_text(gamma.shape),
-                x=shape_text(x.shape),
-            ),
-            Text("gamma: {wanted}", wanted=shape_text(x.shape[max(x.rank - gamma.rank, 0) :])),
+            "gamma is {given}, but x is {x}: gamma must be its last axes",
+            "gamma: {wanted}",
+            given=shape_text(gamma.shape),
+            x=shape_text(x.shape),
+            wanted=shape_text(x.shape[max(x.rank - gamma.rank, 0) :]),
         )
     call.sizes = bound_sizes(call.operator, call.arguments)
 
@@ -73,8 +71,9 @@ def check_epsilon(call: Inspection) -> None:
         raise AclnnError(
             TILING_FAILURE,
             "epsilon",
-            Text("epsilon = {epsilon} is below 0", epsilon=call.arguments.epsilon),
+            "epsilon = {epsilon} is below 0",
             "epsilon >= 0",
+            epsilon=call.arguments.epsilon,
         )
 
 

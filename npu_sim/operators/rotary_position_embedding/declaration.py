@@ -154,16 +154,19 @@ def refuse_shape(call: Inspection, rule: str, first: str, status: Status) -> Acl
     blamed = {"mode": "mode", "cos_sin_differ": "sin", "x_differs": "x"}.get(
         rule, first if rule in ("d_limit", "d_odd") else "cos"
     )
-    fields = {
-        "name": first,
-        "x": shape_text(x),
-        "cos": shape_text(cos),
-        "sin": shape_text(sin),
-        "dim": (0, *x)[-1],
-        "cos_dim": (0, *cos)[-1],
-        "mode": int(call.arguments.mode),
-    }
-    return AclnnError(status, blamed, message, hint, **fields)
+    return AclnnError(
+        status,
+        blamed,
+        message,
+        hint,
+        name=first,
+        x=shape_text(x),
+        cos=shape_text(cos),
+        sin=shape_text(sin),
+        dim=(0, *x)[-1],
+        cos_dim=(0, *cos)[-1],
+        mode=int(call.arguments.mode),
+    )
 
 
 def check_inference(call: Inspection) -> None:
@@ -172,11 +175,9 @@ def check_inference(call: Inspection) -> None:
     if is_inference and call.rules.inner_step:
         raise NotModelledError(
             "product",
-            Text(
-                "{title} has the operator from release 9.0 on; npu_sim does not model it there yet",
-                title=call.profile.product.title,
-            ),
+            "{title} has the operator from release 9.0 on; npu_sim does not model it there yet",
             "choose another product",
+            title=call.profile.product.title,
         )
 
 
@@ -273,7 +274,7 @@ CONTIGUOUS_OUTPUTS = checks.ContiguousOutputs(
     lambda output: Text(
         "{name} is not contiguous: documents do not allow it, and from release 9.0 on it stays "
         "unwritten (result_not_written)",
-        output,
+        name=output.name,
     )
 )
 """Page, "Contract" 7."""

@@ -11,7 +11,6 @@ from npu_sim.framework.vocabulary import (
     Operator,
     Target,
     TensorSpec,
-    Text,
     UsageError,
     arguments_of,
     check,
@@ -57,14 +56,15 @@ def generate(
     }
     for name, spec in given.items():
         if 8 * spec.numel > memory_bytes():  # numbers are drawn in float64
-            message = Text(
+            raise UsageError(
+                name,
                 "data for {name} {spec} takes {nbytes} bytes and more, which this machine does not "
                 "have",
+                "make it smaller; a plan needs no memory for it",
                 name=name,
                 spec=spec,
                 nbytes=spec.nbytes,
             )
-            raise UsageError(name, message, "make it smaller; a plan needs no memory for it")
     if declared.has_hook(DATA):
         return declared.hook(DATA)(arguments, seed)
     random = np.random.default_rng(seed)

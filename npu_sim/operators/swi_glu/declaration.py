@@ -69,13 +69,17 @@ def check_dim(call: Inspection) -> None:
     """Check that dim is an axis of x (page, "Contract" 3); rank 0 is refused by the next check."""
     dim, rank = int(call.arguments.dim), call.specs["x"].rank
     if rank and not -rank <= dim < rank:
-        message = Text(
+        raise AclnnError(
+            INVALID,
+            "dim",
             "dim = {dim} is no axis of x, which has {rank}; by the public sources a device returns "
             "561002, as the planner is the first to look at dim",
+            "{low} <= dim <= {high}",
             dim=dim,
             rank=rank,
+            low=-rank,
+            high=rank - 1,
         )
-        raise AclnnError(INVALID, "dim", message, f"{-rank} <= dim <= {rank - 1}")
 
 
 def check_even(call: Inspection) -> None:
@@ -91,8 +95,9 @@ def check_even(call: Inspection) -> None:
             "splits rows within the axis, and writes behind the end of out (odd_split_axis)"
         )
         message = joined((message, planned), ": ")
-    hint = Text("an even size, such as {size}", size=x.shape[dim] + 1)
-    raise AclnnError(TILING_FAILURE, "x", message, hint)
+    raise AclnnError(
+        TILING_FAILURE, "x", message, "an even size, such as {size}", size=x.shape[dim] + 1
+    )
 
 
 def sizes_message(call: Inspection) -> tuple[str, str]:
@@ -117,15 +122,16 @@ def refuse_strided(call: Inspection, status: Status = INNER_FAILURE) -> None:
     """Refuse strided inputs where the definition does not ask for their copy (page, "Releases")."""
     for tensor in call.operator.inputs:
         if not call.specs[tensor.name].contiguous:
-            message = Text(
+            raise AclnnError(
+                status,
+                tensor.name,
                 "{name} is not contiguous, and release {release} has no copy of it on {title}: the "
                 "second stage fails",
+                "pass a contiguous copy of {name}",
                 name=tensor.name,
                 release=call.profile.release,
                 title=call.profile.product.title,
             )
-            hint = Text("pass a contiguous copy of {name}", name=tensor.name)
-            raise AclnnError(status, tensor.name, message, hint)
 
 
 def check_strided(call: Inspection) -> None:
@@ -139,7 +145,7 @@ DENSE_OUTPUT = checks.ContiguousOutputs(
     lambda output: Text(
         "{name} is not contiguous; the product does not look at its strides, and writes it densely "
         "from its first element on",
-        output,
+        name=output.name,
     )
 )
 """Page, "Contract"."""

@@ -145,7 +145,7 @@ def tiles_program(plan: Plan, lists: TileLists) -> Program:
     totals = {"x": tiles.x.nbytes, "y_grad": half, "out": half * len(lists.step.writes)}
 
     once, of_tile = lists.of(tiles.x.itemsize == FP32_BYTES)
-    located = replace(lists.step, says=Text("{where}: {says}", lists.step, where=WHERE))
+    located = replace(lists.step, says=Text("{where}: {says}", where=WHERE, says=lists.step.says))
 
     @cache
     def tile(rows: int, columns: int, step: Step) -> tuple[Node, ...]:

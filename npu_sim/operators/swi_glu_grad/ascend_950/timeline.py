@@ -14,7 +14,7 @@ from npu_sim.timelines import Copy, Instruction, Node, Program, ranged, vector_p
 
 TILE = replace(
     BACKWARD.step,
-    says=Text("{where}: {says}", BACKWARD.step, where=WHERE),
+    says=Text("{where}: {says}", where=WHERE, says=BACKWARD.step.says),
     live=(*BACKWARD.step.live, "x", "out", "index"),
 )
 INSTRUCTIONS = tuple(
