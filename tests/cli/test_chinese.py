@@ -81,7 +81,7 @@ def test_usage_errors_are_chinese_and_data_is_english(cli, monkeypatch, argument
 
 
 @pytest.mark.parametrize(
-    "arguments", [("plan", "rms_norm", "--x"), ("explore", "--port", "abc"), ("demo", "extra")]
+    "arguments", [("plan", "rms_norm", "--x"), ("demo", "--threads", "abc"), ("demo", "extra")]
 )
 def test_what_typer_words_itself_stays_english_with_a_chinese_hint(cli, monkeypatch, arguments):
     monkeypatch.setenv("NPU_SIM_LANG", "zh")

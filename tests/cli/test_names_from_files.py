@@ -8,7 +8,6 @@ import pytest
 
 NAME = "a\n::stop-commands::tok\x1b[2J\x07\x9b1m\u202e\u2066<img src=x onerror=y>|`[b](c)*&\r\t\x85"
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\u2066]")
-HEADER = "Step Id,Name,Type,Start Time(us),Duration(us),Wait Time(us),Block Dim,Input Shapes"
 CALLS = (
     {"op": "rms_norm", "name": NAME, "inputs": {"x": "4x128:fp32", "gamma": "128:fp32"}},
     {"op": "rms_norm", "name": NAME, "inputs": {"x": "4x128:fp32", "gamma": f"128:{NAME}"}},
@@ -67,18 +66,6 @@ def test_the_step_summary_escapes_names(cli, calls, tmp_path):
     assert re.findall(r"[<>`\[\]*]|&(?!#\d+;)", text) == []
 
 
-def test_profile_escapes_names(cli, tmp_path):
-    path = tmp_path / "kernel_details.csv"
-    name = NAME.replace("\r", "")
-    rows = [f'1,"{name}","{name}",{start},5.0,0,20,"{name}"' for start in (10, 20)]
-    path.write_text("\n".join((HEADER, *rows, "")), encoding="utf-8")
-    done = cli("profile", path)
-    assert done.code == 0, done.err
-    assert "stop-commands" in done.out
-    assert CONTROL.findall(done.out + done.err) == []
-    assert commands(done.out) == []
-
-
 FILE_NAME = "a\n::stop-commands::tok"
 SHOWN = "a\\n::stop-commands::tok"
 PLANNED = ("rms_norm", "--x", "4x128:fp32", "--gamma", "128:fp32", "--product")
@@ -89,7 +76,6 @@ PLANNED = ("rms_norm", "--x", "4x128:fp32", "--gamma", "128:fp32", "--product")
     "arguments",
     [
         ("preflight", f"{FILE_NAME}.jsonl"),
-        ("profile", f"{FILE_NAME}.csv"),
         ("plan", *PLANNED, f"{FILE_NAME}.yaml"),
         ("explain", *PLANNED, f"{FILE_NAME}.yaml"),
         ("plan", "rms_norm", "--x", f"{FILE_NAME}.npy", "--gamma", "128:fp32"),
@@ -127,13 +113,3 @@ def test_an_unpaired_surrogate_in_a_product_file_is_refused(cli, tmp_path):
     done = cli("plan", *PLANNED, path)
     assert done.code == 64
     assert "an unpaired surrogate" in done.err
-
-
-def test_the_headline_of_a_profile_shows_a_newline_in_the_file_name_escaped(cli, tmp_path):
-    path = tmp_path / f"{FILE_NAME}.csv"
-    row = "1,MatMul,MatMulV3,10,5.0,0,20,a"
-    path.write_text("\n".join((HEADER, row, "")), encoding="utf-8")
-    done = cli("profile", path)
-    assert done.code == 0, done.err
-    assert f"{SHOWN}.csv" in done.out.splitlines()[0]
-    assert commands(done.out) == []

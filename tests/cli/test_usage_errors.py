@@ -1,7 +1,6 @@
 """Usage errors: exit code 64 and the outcome ``usage``, with options in command-line form."""
 
 import pickle
-import socket
 from operator import attrgetter
 
 import pytest
@@ -141,14 +140,6 @@ def test_misspelt_names_in_an_own_profile_get_suggestions(cli, tmp_path):
             f"did you mean {suggestion}?"
             in cli("plan", *CALL, "--product", tmp_path / "own.yaml").err
         )
-
-
-def test_a_busy_port_is_a_usage_error(cli):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        outcome = cli("explore", "--no-browser", "--port", listener.getsockname()[1])
-    assert outcome.code == 64
-    assert "choose another with --port" in outcome.err
-    assert "ACLNN" not in outcome.err
 
 
 REFUSALS = {

@@ -9,7 +9,6 @@ import pytest
 import npu_sim
 from npu_sim.cores import config_directory, load_profile, release_names
 from npu_sim.studies.caveats import CAVEATS, find_caveat
-from tests.measured import GRAD, OTHER, write_csv
 
 OPERATORS = Path(npu_sim.__file__).parent / "operators"
 NORM = ("--dy", "4096x7168:bf16")
@@ -27,19 +26,6 @@ def test_a_shape_that_contradicts_another_is_named(cli):
 def test_what_nothing_implies_is_still_missing(cli):
     outcome = cli("plan", "rms_norm_grad", "--gamma", "7168:bf16")
     assert "is missing" in outcome.err
-
-
-def test_a_profile_without_launches_is_an_error(cli, tmp_path):
-    file = tmp_path / "kernel_details.csv"
-    file.write_text(
-        "Name,Type,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),Block Dim,"
-        "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,"
-        "Output Formats\n",
-        encoding="utf-8",
-    )
-    outcome = cli("profile", file)
-    assert outcome.code == 64
-    assert "no launch of a kernel" in outcome.err
 
 
 def test_a_sweep_does_not_write_to_a_folder_named_minus(cli, tmp_path, monkeypatch):
@@ -89,19 +75,6 @@ def test_names_of_servers_and_cards_are_products(name, product):
     from npu_sim.cores import load_profile
 
     assert load_profile(name).name == product
-
-
-def test_a_profile_has_a_row_for_equal_launches_and_details_on_request(cli, tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    file = write_csv(tmp_path / "kernel_details.csv", [OTHER, GRAD])
-    short = cli("profile", file).out
-    row = next(line for line in short.splitlines() if line.startswith("RmsNormGrad"))
-    share = GRAD.duration_us / (OTHER.duration_us + GRAD.duration_us)
-    assert f"{100 * share:.1f} %" in row
-    assert "tiling key" not in short
-    detailed = cli("profile", file, "--details", "rmsnormgrad").out
-    assert "split N, tiling key 1" in detailed
-    assert cli("profile", file, "--details", "all").out == detailed
 
 
 def test_the_headline_names_launches_of_which_only_the_bytes_are_bounded(cli, monkeypatch):

@@ -11,7 +11,6 @@ from npu_sim.operators.loading import load_operator
 from npu_sim.registry import OPERATORS
 from npu_sim.studies.caveats import CAVEATS
 from tests.cases import every
-from tests.measured import EMBEDDING, GRAD, OTHER, write_csv
 
 NORM = "rms_norm_grad --dy 4096x7168:bf16 --gamma 7168:bf16"
 LOSS = "cross_entropy_loss_grad --log-prob 4096x32000:bf16 --target 4096:int64"
@@ -34,12 +33,9 @@ COMMANDS = [
     "preflight calls.jsonl --products A2,A3",
     "preflight no_calls.jsonl",
     f"plan {NORM} --deterministic --workspace",
-    "profile kernel_details.csv",
-    "profile kernel_details.csv --details all",
     "products",
     "caveats",
     "caveats sort-trick",
-    "diagnose error.txt",
     f"study determinism {SMALL}",
     f"study precision {SMALL}",
     f"study invariance {SMALL}",
@@ -71,8 +67,6 @@ def output(cli, tmp_path, monkeypatch):
     ]
     (tmp_path / "calls.jsonl").write_text("\n".join(lines), encoding="utf-8")
     (tmp_path / "no_calls.jsonl").write_text('{"operator": "rms_norm"}', encoding="utf-8")
-    (tmp_path / "error.txt").write_text("aclnnRmsNormGrad failed, error code 161002\n")
-    write_csv(tmp_path / "kernel_details.csv", [OTHER, *EMBEDDING, GRAD])
 
     def text(command):
         outcome = cli(*command.split())
@@ -156,7 +150,6 @@ class Texts(HTMLParser):
             f"timeline {NORM}",
             "preflight calls.jsonl --timeline",
             "preflight calls.jsonl --products A2,A3",
-            "profile kernel_details.csv",
             f"study determinism {SMALL}",
             f"study precision {SMALL}",
             f"study invariance {SMALL}",

@@ -3,7 +3,6 @@
 A command runs once; its output is laid out again at every width.
 """
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -22,14 +21,9 @@ from npu_sim.registry import OPERATORS
 from npu_sim.show import layout
 from npu_sim.show.layout import UNLIMITED, render, stack
 from tests.cases import every
-from tests.measured import GRAD, OTHER, Row, write_csv
-from tests.tools.dumps.msprobe import write_model
 
-STREAM = Row(
-    "Add", 2000.0, 40, "200000000", "FLOAT", "200000000", "FLOAT", cycles=1650 * 2000.0 * 40
-)
+CORE = {name for names in HEADINGS.values() for name in names}
 COMMANDS = Path(__file__).parents[2] / "docs/commands.md"
-FAILURES = Path(__file__).parents[1] / "data/failures/texts.jsonl"
 NAMES = [entry.name for entry in OPERATORS]
 PLANNED = ("plan", "explain", "diff", "limits", "timeline")
 BOUNDED = 4
@@ -51,11 +45,13 @@ OTHERS = (
     "plan rms_norm_grad --dy 4096x7168:bf16 --gamma 7168:bf16 --product small.yaml",
     "plan cross_entropy_loss_grad --log-prob 262144x1000:fp32 --target 262144:int64",
     "sweep rms_norm_grad --grid row=1..100 --check 3",
-    "profile stream.csv --calibrate --soc Ascend910B3",
     "preflight calls.jsonl --products all",
-    "diagnose failure.log",
-    "dump dumped --against other",
 )
+
+
+def examples_of_the_page():
+    """Return the examples of the page of the commands, those of tools included."""
+    return re.findall(r"^npu-sim (.*?)(?:  +#.*)?$", COMMANDS.read_text(encoding="utf-8"), re.M)
 
 
 def examples():
@@ -71,11 +67,11 @@ def examples():
         small = example_call(load_operator(name), small=True).options
         yield f"study {STUDIED[number % len(STUDIED)]} {name} {small}"
     yield from OTHERS
-    for line in re.findall(
-        r"^npu-sim (.*?)(?:  +#.*)?$", COMMANDS.read_text(encoding="utf-8"), re.M
-    ):
-        if not line.startswith(("record", "preflight")):
-            yield line
+    yield from (
+        line
+        for line in examples_of_the_page()
+        if line.split()[0] in CORE and not line.startswith(("record", "preflight"))
+    )
 
 
 def helps(command, arguments=()):
@@ -109,12 +105,6 @@ def folder(tmp_path, monkeypatch):
         "{oops",
     ]
     (tmp_path / "calls.jsonl").write_text("\n".join([*calls, *calls]), encoding="utf-8")
-    text = json.loads(FAILURES.read_text(encoding="utf-8").splitlines()[0])["text"]
-    (tmp_path / "failure.log").write_text(text, encoding="utf-8")
-    write_model(tmp_path / "dumped", "statistics", seed=1)
-    write_model(tmp_path / "other", "statistics", seed=2)
-    write_csv(tmp_path / "op_summary.csv", [OTHER, GRAD])
-    write_csv(tmp_path / "stream.csv", [STREAM])
     monkeypatch.setattr(demo, "ROWS", 2048)
     monkeypatch.setattr(demo, "NUM_WEIGHTS", 500)
     monkeypatch.chdir(tmp_path)
@@ -130,17 +120,16 @@ def words_of(text):
 
 def test_every_command_has_an_example():
     shown = {line.split()[0] for line in EXAMPLES}
-    assert {name for names in HEADINGS.values() for name in names} - shown == {
-        "explore",
+    assert CORE - shown == {
         "model",
         "new-operator",
         "record",
         "verify",
-    }  # a server; a library that may be missing; files that exist afterwards; arrays; a script
+    }  # a library that may be missing; files that exist afterwards; arrays; a script
 
 
-@pytest.mark.parametrize("example", every(8, [*EXAMPLES, *HELPS]))
-def test_an_example_fits_every_width(cli, folder, monkeypatch, example):
+def require_fit(cli, monkeypatch, example):
+    """Fail unless what a command prints fits every width."""
     shown = []
     monkeypatch.setattr(layout, "print_to", lambda screen, view: shown.append((screen.width, view)))
     assert cli(*shlex.split(example)).code in (0, 1, 2)
@@ -162,3 +151,8 @@ def test_an_example_fits_every_width(cli, folder, monkeypatch, example):
             if cell_len(line) > width and len(line.split()) > 1
         ], f"at {width} columns"
     assert not re.search(r"[ \t]$", unlimited, re.M)
+
+
+@pytest.mark.parametrize("example", every(8, [*EXAMPLES, *HELPS]))
+def test_an_example_fits_every_width(cli, folder, monkeypatch, example):
+    require_fit(cli, monkeypatch, example)

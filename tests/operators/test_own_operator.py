@@ -151,23 +151,6 @@ def test_a_file_serves_as_well_as_a_package():
         assert out.startswith("ScaleRows on Atlas A2")
 
 
-def test_the_explorer_offers_it():
-    file = PACKAGE / "scale_rows" / "__init__.py"
-    program = (
-        "import sys, pathlib, npu_sim; npu_sim.register_file(pathlib.Path(sys.argv[1]));"
-        "from npu_sim.tools.explorer.state import catalog;"
-        "print([operator['name'] for operator in catalog({})['operators']])"
-    )
-    done = subprocess.run(
-        (sys.executable, "-c", program, str(file)),
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
-    assert "scale_rows" in done.stdout
-
-
 REGLU = ROOT / "examples" / "reglu_grad"
 REGLU_COMMANDS = re.findall(r"^npu-sim (.*)$", (REGLU / "README.md").read_text("utf-8"), re.M)
 

@@ -223,26 +223,3 @@ def test_verify_names_what_was_not_fused():
 def test_the_inference_series_is_not_modelled(release, error):
     with pytest.raises(error):
         call(FORWARD, "2x8x4x64:fp16", "1x8x1x64:fp16", product="atlas_inference", release=release)
-
-
-@pytest.mark.parametrize(
-    ("line", "operator", "means"),
-    [
-        (
-            "B * N is large or D is not aligned.[FUNC:DoRotateHalfTiling]"
-            "[FILE:rope_rotate_half_tiling.cpp][LINE:577]",
-            FORWARD,
-            "cos expanded to (B, 1, S, D)",
-        ),
-        (
-            "reserveAlignNum = 2528 too large.[FUNC:RopeHalfGradSetTiling]"
-            "[FILE:rope_half_grad_tiling.cpp][LINE:363]",
-            GRADIENT,
-            "tnd_flag_stays_set",
-        ),
-    ],
-)
-def test_diagnose_explains_the_sentences_of_the_planners(line, operator, means):
-    found = npu_sim.diagnose(f"EZ9999: Inner Error!\nEZ9999: [PID: 11] {line}")
-    assert found.operator == operator
-    assert means in str(found)

@@ -11,7 +11,6 @@ ANSWERS = {
     "timeline": f"npu_sim.timeline({CALL})",
     "explain": f"npu_sim.explain({CALL})",
     "limits": 'npu_sim.limits("rms_norm_grad", "row", product="atlas_a2")',
-    "diagnose": 'npu_sim.diagnose("aclnnRmsNormGrad failed, error code is 161002")',
 }
 
 

@@ -15,7 +15,6 @@ from npu_sim.show.layout import Table
 from npu_sim.show.pictures import MOST_BINS, order_strip, order_strip_data, order_strips
 from npu_sim.show.plan_report import plan_report, plan_sections, result_report
 from npu_sim.show.timeline_report import timeline_report
-from npu_sim.tools.profiles.view import time_bars
 from tests.cases import every
 from tests.timelines.calls import CALLS, rms
 
@@ -200,13 +199,6 @@ def test_a_run_shows_its_order_strip_and_the_json_has_its_bins(result):
 def test_a_run_report_is_translated_to_chinese(result):
     with using_language("zh"):
         assert result_report(result).sentence.endswith("：已运行")
-
-
-def test_a_launch_without_a_bound_has_none_in_its_picture():
-    picture = time_bars([("Sort", 10.0, None), ("Cast", 5.0, 2.0)])
-    assert picture.count("<rect") == 3
-    assert re.findall(r"\w+: [^<]*at least [^<]*", picture) == ["Cast: 5.00 us, at least 2.00 us"]
-    assert time_bars([("Sort", 0.0, None)]).count('width="0"') == 1
 
 
 @pytest.mark.parametrize("size", [1, 7, 199, 200, 201, 4096, 99999])

@@ -67,3 +67,11 @@ def test_a_port_in_use_is_refused_with_a_hint(capsys, monkeypatch):
         )
     assert refused.code == 64
     assert "--port" in refused.err
+
+
+def test_a_busy_port_is_a_usage_error(cli):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        outcome = cli("explore", "--no-browser", "--port", listener.getsockname()[1])
+    assert outcome.code == 64
+    assert "choose another with --port" in outcome.err
+    assert "ACLNN" not in outcome.err

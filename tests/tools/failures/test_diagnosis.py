@@ -239,3 +239,34 @@ def test_public_texts_and_logs():
             facts.pop(key)
         assert {key: found.get(key) for key in facts} == facts
         assert found["tiling_words_hex"][: len(words)] == words
+
+
+@pytest.mark.parametrize(
+    ("line", "operator", "means"),
+    [
+        (
+            "B * N is large or D is not aligned.[FUNC:DoRotateHalfTiling]"
+            "[FILE:rope_rotate_half_tiling.cpp][LINE:577]",
+            "rotary_position_embedding",
+            "cos expanded to (B, 1, S, D)",
+        ),
+        (
+            "reserveAlignNum = 2528 too large.[FUNC:RopeHalfGradSetTiling]"
+            "[FILE:rope_half_grad_tiling.cpp][LINE:363]",
+            "rotary_position_embedding_grad",
+            "tnd_flag_stays_set",
+        ),
+    ],
+)
+def test_diagnose_explains_the_sentences_of_the_planners(line, operator, means):
+    found = diagnose(f"EZ9999: Inner Error!\nEZ9999: [PID: 11] {line}")
+    assert found.operator == operator
+    assert means in str(found)
+
+
+def test_a_diagnosis_prints_as_its_text_and_as_a_page():
+    found = diagnose("EZ9999: inner error, error code is 507015")
+    assert "507015" in repr(found) == str(found)
+    html = found._repr_html_()
+    assert html.startswith("<iframe")
+    assert "507015" in html

@@ -134,3 +134,39 @@ def test_a_comparison_has_no_report_and_no_details(cli, tmp_path: Path, option, 
     outcome = cli("profile", path, "--against", other, *option)
     assert outcome.code == 64
     assert "--against" in outcome.err
+
+
+@pytest.mark.parametrize("options", [("--report",), ("--trace",), ("--calibrate", "--out")])
+def test_an_output_that_is_the_profile_is_refused(cli, tmp_path, options):
+    file = write_csv(tmp_path / "kernel_details.csv", [GRAD])
+    before = file.read_bytes()
+    outcome = cli("profile", file, *options, file)
+    assert (outcome.code, outcome.out) == (64, "")
+    assert "is an input of this command" in outcome.err
+    assert file.read_bytes() == before
+
+
+def test_a_profile_without_launches_is_an_error(cli, tmp_path):
+    file = tmp_path / "kernel_details.csv"
+    file.write_text(
+        "Name,Type,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),Block Dim,"
+        "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,"
+        "Output Formats\n",
+        encoding="utf-8",
+    )
+    outcome = cli("profile", file)
+    assert outcome.code == 64
+    assert "no launch of a kernel" in outcome.err
+
+
+def test_a_profile_has_a_row_for_equal_launches_and_details_on_request(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    file = write_csv(tmp_path / "kernel_details.csv", [OTHER, GRAD])
+    short = cli("profile", file).out
+    row = next(line for line in short.splitlines() if line.startswith("RmsNormGrad"))
+    share = GRAD.duration_us / (OTHER.duration_us + GRAD.duration_us)
+    assert f"{100 * share:.1f} %" in row
+    assert "tiling key" not in short
+    detailed = cli("profile", file, "--details", "rmsnormgrad").out
+    assert "split N, tiling key 1" in detailed
+    assert cli("profile", file, "--details", "all").out == detailed
