@@ -24,7 +24,7 @@ from npu_sim.plans.model import (
     WorkspacePart,
 )
 from npu_sim.plans.workspace import executor_workspace, kernel_workspace
-from npu_sim.tiling.common import vendor_fields
+from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, vendor_fields
 
 Range = tuple[int, int]
 """Half-open."""
@@ -215,6 +215,12 @@ def ub_memory(
     )
     capacity = case.device.ub_bytes
     return Memory(name="UB", phase=phase, capacity_bytes=capacity, allocations=allocations)
+
+
+SYSTEM_WORKSPACE = WorkspacePart(
+    name="system", bytes=SYSTEM_WORKSPACE_BYTES, kind="system", note="16 MiB on every SoC"
+)
+"""What planners ask for that do not read the size from the chip."""
 
 
 def kernel_parts(case: Case, sizes: Mapping[str, int]) -> tuple[WorkspacePart, ...]:

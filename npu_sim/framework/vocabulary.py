@@ -35,6 +35,7 @@ from npu_sim.framework.arguments import (
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.checking import check
 from npu_sim.framework.describing import (
+    SYSTEM_WORKSPACE,
     Condition,
     Description,
     Range,
@@ -152,6 +153,7 @@ __all__ = [
     "SHORT_NAMES",
     "SORTABLE_ROWS",
     "SUCCESS",
+    "SYSTEM_WORKSPACE",
     "SYSTEM_WORKSPACE_BYTES",
     "TILING_FAILURE",
     "UINT32_MASK",

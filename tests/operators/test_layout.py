@@ -69,3 +69,27 @@ def test_differences_list_every_hook_that_a_family_has(name, family):
 def test_a_declaration_of_the_package_gives_no_hooks(name):
     declared = load_operator(name)
     assert [hook.name for hook in HOOKS if getattr(declared, hook.name) is not None] == []
+
+
+@pytest.mark.parametrize("name", OPERATOR_NAMES)
+def test_an_operator_imports_no_other(name):
+    """What several share has a name of its own in ``operators/shared``."""
+    others = set(OPERATOR_NAMES) - {name}
+    for path in (PACKAGE / "operators" / name).rglob("*.py"):
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        imports = [
+            f"{node.module}.{alias.name}"
+            for node in nodes
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        ]
+        assert not others & {
+            imported.split(".")[2]
+            for imported in imports
+            if imported.startswith("npu_sim.operators.")
+        }
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "operators" / "shared").glob("*/*.py")))
+def test_what_operators_share_has_modules_of_the_same_names(path):
+    assert path.stem in MODULES

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import npu_sim
-from npu_sim.operators.swi_glu import timeline as swi_glu
-from npu_sim.operators.swi_glu.timeline import _Tiles
+from npu_sim.operators.shared.gated_halves import timeline
+from npu_sim.operators.shared.gated_halves.timeline import _Tiles
+from npu_sim.operators.swi_glu.timeline import program
 from npu_sim.timelines.program import weighted_tiles
 
 SMALL_CLOCK = 1650
@@ -46,7 +47,7 @@ def test_bounds_of_the_pages_at_1650_mhz(operator, busy):
 def test_counted_tiles_are_those_that_are_listed(rows, columns, dtype, forward):
     operator = "swi_glu" if forward else "swi_glu_grad"
     plan = npu_sim.plan(operator, x=f"{rows}x{2 * columns}:{dtype}")
-    tiles = swi_glu._Tiles(plan)
+    tiles = _Tiles(plan)
     for core in range(plan.block_dim):
         numbers = tiles.of_core(core)
         assert tiles.shapes(core) == Counter(tiles.place(number)[2:] for number in numbers)
@@ -62,8 +63,8 @@ def test_many_tiles_are_counted_instead_of_listed(monkeypatch):
     plan = npu_sim.plan("swi_glu", x="4096x6150:fp32")
 
     def work(limit):
-        monkeypatch.setattr(swi_glu, "SHOWN_TILES", limit)
-        (phase,) = swi_glu.program(plan).phases
+        monkeypatch.setattr(timeline, "SHOWN_TILES", limit)
+        (phase,) = program(plan).phases
         counts = {core: Counter() for core in phase.cores}
         for core, nodes in phase.cores.items():
             for times, tile in weighted_tiles(nodes):

@@ -64,11 +64,18 @@ def compute(run: "Run") -> None:
     """Compute the state after the step in the order of operations of A2 and A3."""
     powers = powers_of(run.case.arguments, run.tensors["step"], power)
     scalars = scalars_of(run.case.arguments, powers, run.case.specs["v"].dtype)
-    compute_step(run, powers, scalars, is_950=False)
+    arithmetic = {"sums_products": False, "divides_root": False, "rounds_half_away": True}
+    compute_step(run, powers, scalars, **arithmetic)
 
 
-def compute_step(run: "Run", powers: Powers, scalars: Mapping[str, Any], *, is_950: bool) -> None:
-    """Compute the state after the step; on the cast path around a kernel of fp32 tensors."""
+def compute_step(
+    run: "Run", powers: Powers, scalars: Mapping[str, Any], **arithmetic: bool
+) -> None:
+    """Compute the state after the step; on the cast path around a kernel of fp32 tensors.
+
+    ``scalars`` and ``arithmetic`` are fields of :class:`npu_sim.kernels.apply_adam_w_v2.Scalars`
+    and ``Arithmetic``.
+    """
     with run.watch.stage("load"):
         from npu_sim.kernels.apply_adam_w_v2 import Arithmetic, Scalars, State, apply_adam_w
         from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
@@ -81,11 +88,12 @@ def compute_step(run: "Run", powers: Powers, scalars: Mapping[str, Any], *, is_9
         )
         new = old if is_cast else [run.written(f"{name}_out").reshape(-1) for name in names]
         no_norm = () if row.amsgrad else (grad[:0],)
-        arithmetic = Arithmetic(
-            sums_products=is_950, divides_root=is_950, rounds_half_away=not is_950
-        )
         counts = apply_adam_w(
-            State(*old, *no_norm), grad, Scalars(**scalars), arithmetic, State(*new, *no_norm)
+            State(*old, *no_norm),
+            grad,
+            Scalars(**scalars),
+            Arithmetic(**arithmetic),
+            State(*new, *no_norm),
         )
         if is_cast:
             for name, array in zip(names, new, strict=True):

@@ -10,6 +10,7 @@ from typing import Any
 from npu_sim.framework.vocabulary import (
     FORMATS,
     SHORT_NAMES,
+    SYSTEM_WORKSPACE,
     Case,
     Caveat,
     Condition,
@@ -25,7 +26,6 @@ from npu_sim.framework.vocabulary import (
     vector_plan,
 )
 from npu_sim.operators.shared.launches import Executor
-from npu_sim.operators.shared.normalised_rows import SYSTEM
 from npu_sim.tiling.apply_adam_w_v2 import (
     CAST,
     MIXED,
@@ -88,7 +88,7 @@ def description(case: Case, **fields: Any) -> Description:
     described = vector_plan(
         case,
         path=PATHS[path],
-        workspace=(SYSTEM,),
+        workspace=(SYSTEM_WORKSPACE,),
         launches=nodes if path == CAST else None,
         conditions=lambda: [
             decision(case, condition, **dtypes) for condition in (ONE_DTYPE, CASTS)
@@ -124,7 +124,7 @@ def launches(case: Case) -> tuple[Launch, ...]:
                 for name in (STATE if case.row.amsgrad else STATE[:3])
             ),
             block_dim=case.tiling.block_dim,
-            workspace=(SYSTEM,),
+            workspace=(SYSTEM_WORKSPACE,),
         )
     )
     for names in (STATE[:3], [name for name in STATE[3:] if name in results]):

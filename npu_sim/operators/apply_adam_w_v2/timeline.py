@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 
 from npu_sim.framework.vocabulary import FP32_BYTES, Plan, TensorSpec, Text
-from npu_sim.operators.shared.timelines import SHOWN_TILES, in_fp32
+from npu_sim.operators.shared.instructions import SHOWN_TILES, in_fp32
 from npu_sim.tiling.apply_adam_w_v2 import FP32_KEY, STATE, TILE_ELEMENTS
 from npu_sim.timelines import (
     NARROWING,

@@ -6,10 +6,10 @@ from functools import partial
 import numpy as np
 
 from npu_sim.framework.vocabulary import Text
+from npu_sim.operators.shared.routed_tokens.study import PERMUTE
 from npu_sim.operators.shared.study import (
     Changes,
     Claim,
-    Function,
     InDumps,
     Restore,
     StudyCall,
@@ -142,7 +142,4 @@ def _contradictions(arguments: Values, results: Values) -> Iterator[str]:
             )
 
 
-FUNCTION = Function(
-    ("npu_moe_token_permute",), ("tokens", "indices", "num_out_tokens", "padded_mode"), ("tokens",)
-)
-IN_DUMPS = InDumps((FUNCTION,), _in_dump, contradictions=_contradictions)
+IN_DUMPS = InDumps((PERMUTE,), _in_dump, contradictions=_contradictions)

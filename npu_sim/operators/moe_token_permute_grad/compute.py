@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import Run
-from npu_sim.operators.shared import token_sums
+from npu_sim.operators.shared.routed_tokens.compute import check_indices, draw, sum_rows, summed
 
 
 def compute(run: Run) -> None:
     """Sum the rows of every token; the result does not depend on the order of arrival."""
     with run.watch.stage("check"):
-        token_sums.check_indices(run.tensors["sorted_indices"], "the gradient")
-    token_sums.sum_rows(run, "permuted_output_grad", "input_grad", run.case.row.num_topk)
+        check_indices(run.tensors["sorted_indices"], "the gradient")
+    sum_rows(run, "permuted_output_grad", "input_grad", run.case.row.num_topk)
 
 
 def formula(
@@ -24,7 +24,7 @@ def formula(
 ) -> dict[str, np.ndarray]:
     """Return the sum of the rows of every token; dropped rows count as 0."""
     indices = tensors["sorted_indices"].reshape(-1, arguments.num_topk)
-    return {"input_grad": token_sums.summed(tensors["permuted_output_grad"], indices, precision)}
+    return {"input_grad": summed(tensors["permuted_output_grad"], indices, precision)}
 
 
-data = token_sums.data
+data = draw

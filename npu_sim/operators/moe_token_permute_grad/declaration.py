@@ -24,7 +24,7 @@ from npu_sim.framework.vocabulary import (
     bound_sizes,
     checks,
 )
-from npu_sim.operators.shared import token_sums
+from npu_sim.operators.shared.routed_tokens.declaration import buffer_message, check_padding
 from npu_sim.tiling import moe_token_permute_grad as tiler
 from npu_sim.tiling import moe_token_unpermute as moe
 
@@ -94,9 +94,7 @@ def _documented_message(call: Inspection) -> tuple[str, str]:
 
 
 def _buffer_message(case: Case) -> tuple[str, str, str]:
-    return token_sums.buffer_message(
-        case, "indices", moe.INDEX_BYTES, case.row.num_topk, "num_topk"
-    )
+    return buffer_message(case, "indices", moe.INDEX_BYTES, case.row.num_topk, "num_topk")
 
 
 OPERATOR = Operator(
@@ -167,7 +165,7 @@ OPERATOR = Operator(
         checks.SameDtype("out", "permuted_output_grad"),
         checks.Formats(checks.ND),
         checks.Attributes("padded_mode"),
-        token_sums.check_padding,
+        check_padding,
         checks.Attributes("num_topk"),
         checks.Holds(
             "num_topk <= num_topk_at_most",

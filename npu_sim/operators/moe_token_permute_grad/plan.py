@@ -6,7 +6,7 @@ Source: specification page ``moe_token_permute_grad``.
 from collections.abc import Iterator
 
 from npu_sim.framework.vocabulary import Case, Caveat, Description, caveat
-from npu_sim.operators.shared import token_sums
+from npu_sim.operators.shared.routed_tokens.plan import Entries, describe_sums
 from npu_sim.tiling import moe_token_unpermute as moe
 
 INT32_MAX = 2147483647
@@ -15,8 +15,8 @@ INT32_MAX = 2147483647
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     index_bytes = case.tiling.batch_tokens * case.tiling.top_k * moe.INDEX_BYTES
-    entries = token_sums.Entries("indices", moe.INDEX_BYTES, {"indices": index_bytes}, "grad")
-    return token_sums.describe(case, entries, _caveats(case))
+    entries = Entries("indices", moe.INDEX_BYTES, {"indices": index_bytes}, "grad")
+    return describe_sums(case, entries, _caveats(case))
 
 
 def _caveats(case: Case) -> Iterator[Caveat]:

@@ -2,9 +2,8 @@
 
 from functools import partial
 
-from npu_sim.operators.moe_token_permute.study import FUNCTION
+from npu_sim.operators.shared.routed_tokens.study import PERMUTE, Sums, grown, places
 from npu_sim.operators.shared.study import Changes, InDumps, Values, WrappedCall, rows_of_last_axis
-from npu_sim.operators.shared.token_sums import Sums, grown, places
 
 SUMS = Sums("permuted_output_grad", "input_grad", "grad")
 CHANGES = Changes(grown=grown, places=places)
@@ -24,4 +23,4 @@ def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
     return arguments | wrapped.pick(padded_mode=False), results
 
 
-IN_DUMPS = InDumps((FUNCTION,), _in_dump, index_ranges=partial(rows_of_last_axis, "sorted_indices"))
+IN_DUMPS = InDumps((PERMUTE,), _in_dump, index_ranges=partial(rows_of_last_axis, "sorted_indices"))

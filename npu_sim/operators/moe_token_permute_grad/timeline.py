@@ -4,7 +4,7 @@ Source: specification page ``moe_token_permute_grad``, "Tiling" and "Kernel and 
 """
 
 from npu_sim.framework.vocabulary import Plan
-from npu_sim.operators.shared.timelines import BatchedSums
+from npu_sim.operators.shared.routed_tokens.timeline import BatchedSums
 from npu_sim.timelines import Program
 
 

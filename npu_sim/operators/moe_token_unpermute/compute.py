@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import SCAN_ELEMENTS, Caveat, Run, caveat
-from npu_sim.operators.shared import token_sums
+from npu_sim.operators.shared.routed_tokens.compute import check_indices, draw, sum_rows, summed
 
 
 def compute(run: Run) -> None:
     """Weight and sum the rows of every token; the order in which cores finish has no effect."""
     with run.watch.stage("check"):
-        token_sums.check_indices(run.tensors["sorted_indices"], "permuted_tokens")
+        check_indices(run.tensors["sorted_indices"], "permuted_tokens")
     if run.case.row.has_probs:
-        token_sums.sum_rows(run, "permuted_tokens", "unpermuted_tokens", run.case.row.top_k)
+        sum_rows(run, "permuted_tokens", "unpermuted_tokens", run.case.row.top_k)
     else:
         with run.watch.stage("load"):
             from npu_sim.kernels.shared.row_copies import gather_rows
@@ -84,7 +84,7 @@ def formula(
     """Return the weighted sum of the rows of every token; dropped rows count as 0."""
     rows, probs = tensors["permuted_tokens"], tensors.get("probs")
     indices = tensors["sorted_indices"].reshape(-1, 1 if probs is None else probs.shape[1])
-    return {"unpermuted_tokens": token_sums.summed(rows, indices, precision, probs)}
+    return {"unpermuted_tokens": summed(rows, indices, precision, probs)}
 
 
-data = token_sums.data
+data = draw

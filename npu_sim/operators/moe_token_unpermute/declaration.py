@@ -3,8 +3,6 @@
 Source: product document aclnnMoeTokenUnpermute; specification page ``moe_token_unpermute``.
 """
 
-from typing import Any
-
 from npu_sim.framework.vocabulary import (
     ASCEND_950,
     FLOAT_DTYPES,
@@ -18,7 +16,18 @@ from npu_sim.framework.vocabulary import (
     Text,
     checks,
 )
-from npu_sim.operators.shared import token_sums
+from npu_sim.operators.shared.routed_tokens.declaration import (
+    ATTRIBUTES,
+    ENTRY_COUNTS,
+    PROBS,
+    SORTED_INDICES,
+    axes,
+    buffer_message,
+    check_padding,
+    permuted_tokens,
+    probs_code,
+    topk_message,
+)
 from npu_sim.tiling import moe_token_unpermute as tiler
 
 
@@ -26,7 +35,7 @@ def _topk_message(call: Inspection) -> tuple[str, str]:
     """Return message and hint for num_topk beyond the limit (page, "Where 512 comes from")."""
     size, hidden = call.specs["permuted_tokens"].itemsize, call.size("hidden")
     ub_bytes, entry = call.device.ub_bytes, tiler.bytes_of_entry(probs_code(call))
-    message, hint = token_sums.topk_message(call)
+    message, hint = topk_message(call)
     return (
         message,
         Text(
@@ -54,7 +63,7 @@ def _rows_message(call: Inspection) -> tuple[str, str]:
 
 
 def _buffer_message(case: Case) -> tuple[str, str, str]:
-    return token_sums.buffer_message(
+    return buffer_message(
         case, entry_name(case), tiler.bytes_of_entry(probs_code(case)), case.row.top_k, "probs"
     )
 
@@ -65,12 +74,12 @@ OPERATOR = Operator(
     summary="Gather the rows that experts returned, weight them with probs "
     "and sum them for every token, as the product does.",
     arguments=(
-        token_sums.permuted_tokens(
+        permuted_tokens(
             "rows of the experts, (tokens * num_topk, hidden), or fewer when tokens were dropped"
         ),
-        token_sums.SORTED_INDICES,
-        token_sums.PROBS,
-        *token_sums.ATTRIBUTES,
+        SORTED_INDICES,
+        PROBS,
+        *ATTRIBUTES,
         Output(
             "out",
             "tokens hidden",
@@ -80,8 +89,8 @@ OPERATOR = Operator(
             result="unpermuted_tokens",
         ),
     ),
-    axes=token_sums.axes("permuted_tokens"),
-    derived=(*token_sums.DERIVED, Derived("rows", "entries")),
+    axes=axes("permuted_tokens"),
+    derived=(*ENTRY_COUNTS, Derived("rows", "entries")),
     checks=(
         checks.Given(),
         checks.Supported(),
@@ -91,7 +100,7 @@ OPERATOR = Operator(
         checks.Dtypes("probs", FLOAT_DTYPES),
         checks.Formats(checks.ND),
         checks.Attributes("padded_mode restore_shape"),
-        token_sums.check_padding,
+        check_padding,
         checks.Ranks("permuted_tokens", 2, 2, TILING_FAILURE),
         checks.Ranks("sorted_indices", 1, 1, TILING_FAILURE),
         checks.Ranks("probs", 2, 2, TILING_FAILURE),
@@ -111,11 +120,6 @@ OPERATOR = Operator(
     families=(ASCEND_950,),
     package=__package__,
 )
-
-
-def probs_code(call: Any) -> int:
-    """Return the dtype code of probs, or ``NO_PROBS``."""
-    return call.row.probs_dtype if call.row.has_probs else tiler.NO_PROBS
 
 
 def entry_name(case: Case) -> str:

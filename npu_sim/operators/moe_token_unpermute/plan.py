@@ -6,23 +6,29 @@ Source: specification page ``moe_token_unpermute``.
 from collections.abc import Iterator
 
 from npu_sim.framework.vocabulary import Case, Caveat, Description, caveat
-from npu_sim.operators.moe_token_unpermute.declaration import entry_name, probs_code
-from npu_sim.operators.shared import token_sums
+from npu_sim.operators.moe_token_unpermute.declaration import entry_name
+from npu_sim.operators.shared.routed_tokens.declaration import probs_code
+from npu_sim.operators.shared.routed_tokens.plan import (
+    Entries,
+    describe_sums,
+    dropped_tokens,
+    memory,
+)
 from npu_sim.tiling import moe_token_unpermute as tiler
 
 
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     probs = probs_code(case)
-    entries = token_sums.Entries(
+    entries = Entries(
         name=entry_name(case),
         bytes=tiler.bytes_of_entry(probs),
         buffers=tiler.entry_buffers(case.tiling, probs),
         rows="permuted_tokens",
         most=tiler.MOST_TOPK if case.row.has_probs else 1,
     )
-    beyond = -token_sums.memory(case, entries).free_bytes
-    return token_sums.describe(case, entries, _caveats(case, beyond))
+    beyond = -memory(case, entries).free_bytes
+    return describe_sums(case, entries, _caveats(case, beyond))
 
 
 def _caveats(case: Case, beyond: int) -> Iterator[Caveat]:
@@ -37,4 +43,4 @@ def _caveats(case: Case, beyond: int) -> Iterator[Caveat]:
             beyond=beyond,
             not_modelled="*",
         )
-    yield from token_sums.dropped_tokens(case.row)
+    yield from dropped_tokens(case.row)

@@ -6,10 +6,16 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import Text
+from npu_sim.operators.shared.routed_tokens.study import (
+    UNPERMUTE,
+    Sums,
+    arguments_in_dump,
+    grown,
+    places,
+)
 from npu_sim.operators.shared.study import (
     Changes,
     Experiment,
-    Function,
     InDumps,
     Shown,
     Values,
@@ -17,7 +23,6 @@ from npu_sim.operators.shared.study import (
     rows_of_last_axis,
     run,
 )
-from npu_sim.operators.shared.token_sums import Sums, grown, places
 
 SUMS = Sums("permuted_tokens", "unpermuted_tokens", "tokens", skips_zeros=True)
 CHANGES = Changes(grown=grown, places=places)
@@ -26,23 +31,13 @@ CHANGES = Changes(grown=grown, places=places)
 claims, terms = SUMS.claims, SUMS.terms
 
 
-def arguments_in_dump(wrapped: WrappedCall) -> dict[str, Any]:
-    """Return the arguments of the forward function."""
-    return wrapped.pick(
-        "permuted_tokens", "sorted_indices", probs=None, padded_mode=False, restore_shape=None
-    )
-
-
 def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
     return arguments_in_dump(wrapped), {"unpermuted_tokens": wrapped.output(0)}
 
 
-FUNCTION = Function(
-    ("npu_moe_token_unpermute",),
-    ("permuted_tokens", "sorted_indices", "probs", "padded_mode", "restore_shape"),
-    ("permuted_tokens", "probs"),
+IN_DUMPS = InDumps(
+    (UNPERMUTE,), _in_dump, index_ranges=partial(rows_of_last_axis, "sorted_indices")
 )
-IN_DUMPS = InDumps((FUNCTION,), _in_dump, index_ranges=partial(rows_of_last_axis, "sorted_indices"))
 
 
 PRODUCTS = ("atlas_a2", "ascend_950")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import Caveat, Order, Run, Text, caveat
-from npu_sim.operators.shared import token_sums
+from npu_sim.operators.shared.routed_tokens.compute import check_indices, draw
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 
 NO_ENTRY = -1
@@ -99,7 +99,7 @@ def compute(run: Run) -> None:
     """Compute both gradients; unwritten rows are +0 (on a device they keep old memory)."""
     tiling, indices = run.case.tiling, run.tensors["sorted_indices"]
     with run.watch.stage("check"):
-        token_sums.check_indices(indices, "permuted_tokens")
+        check_indices(indices, "permuted_tokens")
         stops = [
             tiler.token_range(tiling, core)[1] * tiling.top_k for core in range(tiling.block_dim)
         ]
@@ -215,4 +215,4 @@ def formula(
     return {"permuted_tokens_grad": tokens_grad, "probs_grad": probs_grad}
 
 
-data = token_sums.data
+data = draw

@@ -23,7 +23,15 @@ from npu_sim.framework.vocabulary import (
     Text,
     checks,
 )
-from npu_sim.operators.shared import token_sums
+from npu_sim.operators.shared.routed_tokens.declaration import (
+    ATTRIBUTES,
+    ENTRY_COUNTS,
+    PROBS,
+    SORTED_INDICES,
+    axes,
+    check_padding,
+    topk_message,
+)
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 from npu_sim.tiling.moe_token_unpermute import MOST_TOPK
 
@@ -105,9 +113,9 @@ OPERATOR = Operator(
             "dtype",
             samples=0,
         ),
-        token_sums.SORTED_INDICES,
-        token_sums.PROBS,
-        *token_sums.ATTRIBUTES,
+        SORTED_INDICES,
+        PROBS,
+        *ATTRIBUTES,
         Output(
             "permuted_tokens_grad",
             "rows hidden",
@@ -125,8 +133,8 @@ OPERATOR = Operator(
             given_with="probs",
         ),
     ),
-    axes=(TOKENS, *token_sums.axes("unpermuted_tokens_grad")),
-    derived=(*token_sums.DERIVED, Derived("rows", "entries", _rows_of)),
+    axes=(TOKENS, *axes("unpermuted_tokens_grad")),
+    derived=(*ENTRY_COUNTS, Derived("rows", "entries", _rows_of)),
     checks=(
         checks.Given(),
         checks.Holds(
@@ -143,7 +151,7 @@ OPERATOR = Operator(
         checks.SameDtype("probs_grad", "probs"),
         checks.Formats(checks.ND),
         checks.Attributes("padded_mode restore_shape"),
-        token_sums.check_padding,
+        check_padding,
         checks.Ranks("unpermuted_tokens_grad", 2, 2, TILING_FAILURE),
         checks.Ranks("sorted_indices", 1, 1, TILING_FAILURE),
         checks.Ranks("probs permuted_tokens", 2, 2, TILING_FAILURE),
@@ -151,7 +159,7 @@ OPERATOR = Operator(
         checks.Holds("hidden >= 1", "unpermuted_tokens_grad"),
         checks.Shapes("probs", TILING_FAILURE),
         checks.Holds("top_k >= 1", "probs"),
-        checks.Holds(f"top_k <= {MOST_TOPK}", "probs", token_sums.topk_message),
+        checks.Holds(f"top_k <= {MOST_TOPK}", "probs", topk_message),
         checks.Shapes("sorted_indices permuted_tokens", TILING_FAILURE),
         checks.Holds(
             "rows == entries or (rows < entries and counts_rows == 1)",

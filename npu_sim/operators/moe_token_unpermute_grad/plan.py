@@ -21,8 +21,8 @@ from npu_sim.framework.vocabulary import (
     decision,
     vector_plan,
 )
-from npu_sim.operators.moe_token_unpermute.declaration import probs_code
-from npu_sim.operators.shared import token_sums
+from npu_sim.operators.shared.routed_tokens.declaration import probs_code
+from npu_sim.operators.shared.routed_tokens.plan import dropped_tokens
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 
 SAME_ROW = (
@@ -137,7 +137,7 @@ def orders(case: Case, reason: str) -> Iterator[OutputOrder]:
 def _caveats(case: Case) -> Iterator[Caveat]:
     """Yield the warnings of a plan (page, "Warnings a plan or run gives")."""
     row, tiling = case.row, case.tiling
-    yield from token_sums.dropped_tokens(row)
+    yield from dropped_tokens(row)
     if row.has_probs and tiling.pieces > 1:
         yield caveat(
             "hidden_split_changes_sums",

@@ -7,7 +7,13 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Result, TensorSpec, Text, canonical_dtype
 from npu_sim.numbers.values import normal
-from npu_sim.operators.moe_token_unpermute.study import FUNCTION, arguments_in_dump
+from npu_sim.operators.shared.routed_tokens.study import (
+    UNPERMUTE,
+    arguments_in_dump,
+    experts,
+    grown,
+    places,
+)
 from npu_sim.operators.shared.study import (
     Changes,
     Claim,
@@ -25,7 +31,6 @@ from npu_sim.operators.shared.study import (
     run,
     trees,
 )
-from npu_sim.operators.shared.token_sums import experts, grown, places
 from npu_sim.tiling.moe_token_unpermute_grad import token_range
 
 PROBED_ROWS = 32
@@ -164,7 +169,9 @@ def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
     return arguments_in_dump(wrapped) | arguments, results
 
 
-IN_DUMPS = InDumps((FUNCTION,), _in_dump, index_ranges=partial(rows_of_last_axis, "sorted_indices"))
+IN_DUMPS = InDumps(
+    (UNPERMUTE,), _in_dump, index_ranges=partial(rows_of_last_axis, "sorted_indices")
+)
 
 
 FOLDED_COLUMNS = (100, 300, 700, 2048)

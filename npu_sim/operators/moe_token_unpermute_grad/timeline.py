@@ -4,7 +4,7 @@ Source: specification page ``moe_token_unpermute_grad``, "Instructions and copie
 """
 
 from npu_sim.framework.vocabulary import Plan, TensorSpec, Text
-from npu_sim.operators.shared.timelines import TokenSums
+from npu_sim.operators.shared.routed_tokens.timeline import TokenSums
 from npu_sim.orders import fold_adds, width_of
 from npu_sim.timelines import (
     Copy,

@@ -10,7 +10,7 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Case, Caveat, Run, caveat, to_fp32, unsupported_values
 from npu_sim.numbers.values import normal
-from npu_sim.operators.shared import normalised_rows
+from npu_sim.operators.shared.normalised_rows.compute import BLOCK_ELEMENTS, draw_gamma
 from npu_sim.tiling import rms_norm as tiler
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def formula(
     x, gamma = tensors["x"], tensors["gamma"].astype(precision).reshape(-1)
     rows = x.reshape(-1, gamma.size)
     y, rstd = np.empty(rows.shape, precision), np.empty(len(rows), precision)
-    step = max(1, normalised_rows.BLOCK_ELEMENTS // gamma.size)
+    step = max(1, BLOCK_ELEMENTS // gamma.size)
     for begin in range(0, len(rows), step):
         block = rows[begin : begin + step].astype(precision)
         rstd[begin : begin + step] = 1 / np.sqrt(
@@ -98,5 +98,5 @@ def formula(
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
     """Return inputs as in a trained network: activations of order 1, scales near 1."""
     random = np.random.default_rng(seed)
-    gamma = normalised_rows.draw_gamma(random, arguments.gamma)
+    gamma = draw_gamma(random, arguments.gamma)
     return {"x": normal(random, arguments.x), "gamma": gamma}

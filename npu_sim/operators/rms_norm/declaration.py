@@ -26,7 +26,7 @@ from npu_sim.framework.vocabulary import (
     shape_text,
     to_fp32,
 )
-from npu_sim.operators.shared import normalised_rows
+from npu_sim.operators.shared.normalised_rows import declaration as normalised_rows
 from npu_sim.tiling import rms_norm as tiler
 
 MIXED_ROWS = (

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from npu_sim.framework.vocabulary import (
     NPU_ARCH_ATLAS_INFERENCE,
+    SYSTEM_WORKSPACE,
     Case,
     Caveat,
     Condition,
@@ -21,7 +22,6 @@ from npu_sim.framework.vocabulary import (
     to_fp32,
     vector_plan,
 )
-from npu_sim.operators.shared import normalised_rows
 from npu_sim.tiling import rms_norm as tiler
 
 RSTD_GROUP = 8
@@ -109,7 +109,7 @@ def describe(case: Case) -> Description:
 def workspace_parts(case: Case) -> list[WorkspacePart]:
     """Return the kernel's own workspace by part."""
     return [
-        normalised_rows.SYSTEM,
+        SYSTEM_WORKSPACE,
         WorkspacePart(
             name="untouched",
             bytes=tiler.UNTOUCHED_BYTES,

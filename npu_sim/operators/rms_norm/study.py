@@ -9,9 +9,9 @@ import numpy as np
 from npu_sim.framework.vocabulary import Case, TensorSpec, Text, to_fp32
 from npu_sim.numbers.values import normal
 from npu_sim.operators.rms_norm.compute import split_of
+from npu_sim.operators.shared.normalised_rows.study import RMS_NORM
 from npu_sim.operators.shared.study import (
     Claim,
-    Function,
     InDumps,
     StudyCall,
     Values,
@@ -120,5 +120,4 @@ def _contradictions(arguments: Values, results: Values) -> Iterator[str]:
         )
 
 
-FUNCTION = Function(("npu_rms_norm", "RmsNorm"), ("x", "gamma", "epsilon"), ("x", "gamma"))
-IN_DUMPS = InDumps((FUNCTION,), _in_dump, contradictions=_contradictions)
+IN_DUMPS = InDumps((RMS_NORM,), _in_dump, contradictions=_contradictions)

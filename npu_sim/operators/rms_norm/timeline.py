@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from npu_sim.framework.vocabulary import FP32_BYTES, VECTOR_LANES, Plan, TensorSpec, ceil_div
-from npu_sim.operators.shared.timelines import NormalisedRows, buffer_sizes, instructions_by_core
+from npu_sim.operators.shared.instructions import buffer_sizes, instructions_by_core
+from npu_sim.operators.shared.normalised_rows.timeline import NormalisedRows
 from npu_sim.tiling.rms_norm import KEY_MERGE_N, KEY_SINGLE_ROW, KEY_SPLIT_D, RSTD_ROWS
 from npu_sim.timelines import (
     LANES,

@@ -12,7 +12,7 @@ import numpy as np
 from npu_sim.framework.vocabulary import Case, Run, unsupported_values
 from npu_sim.kernels import rms_norm_grad as kernels
 from npu_sim.numbers.values import normal
-from npu_sim.operators.shared import normalised_rows
+from npu_sim.operators.shared.normalised_rows.compute import BLOCK_ELEMENTS, draw_gamma
 from npu_sim.tiling import rms_norm_grad as tiler
 
 
@@ -56,7 +56,7 @@ def formula(
     x = tensors["x"].reshape(rows, -1)
     rstd = tensors["rstd"].reshape(rows, 1)
     dx, dgamma = np.empty((rows, gamma.size), precision), np.zeros(gamma.size, precision)
-    step = max(1, normalised_rows.BLOCK_ELEMENTS // gamma.size)
+    step = max(1, BLOCK_ELEMENTS // gamma.size)
     for begin in range(0, rows, step):
         block = slice(begin, begin + step)
         scale, gradient = rstd[block].astype(precision), dy[block].astype(precision)
@@ -75,7 +75,7 @@ def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
     """Return inputs as in a trained network: values of order 1, scales near 1."""
     random = np.random.default_rng(seed)
     dy, x = (normal(random, spec) for spec in (arguments.dy, arguments.x))
-    gamma = normalised_rows.draw_gamma(random, arguments.gamma)
+    gamma = draw_gamma(random, arguments.gamma)
     # The mean square of the rounded values, as in the forward operator.
     rows = x.reshape(arguments.rstd.numel, arguments.gamma.numel)
     squares = np.array([np.mean(np.square(row.astype(np.float32))) for row in rows], np.float32)

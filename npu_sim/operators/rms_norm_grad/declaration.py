@@ -26,7 +26,7 @@ from npu_sim.framework.vocabulary import (
     Verbatim,
     checks,
 )
-from npu_sim.operators.shared import normalised_rows
+from npu_sim.operators.shared.normalised_rows import declaration as normalised_rows
 from npu_sim.tiling import rms_norm_grad as tiler
 
 DTYPE_ROWS = (

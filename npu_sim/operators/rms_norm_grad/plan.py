@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from npu_sim.framework.vocabulary import (
     NPU_ARCH_A2_A3,
     NPU_ARCH_ATLAS_INFERENCE,
+    SYSTEM_WORKSPACE,
     UINT32_MASK,
     Case,
     Caveat,
@@ -28,7 +29,6 @@ from npu_sim.framework.vocabulary import (
     joined,
     vector_plan,
 )
-from npu_sim.operators.shared import normalised_rows
 from npu_sim.tiling import rms_norm_grad as tiler
 
 LISTED_BATCHES = 4
@@ -133,7 +133,7 @@ def _parts_text(total: int, part: int, singular: str, plural: str, names: str) -
 
 def _workspace(tiling: tiler.Tiling) -> list[WorkspacePart]:
     parts = [
-        normalised_rows.SYSTEM,
+        SYSTEM_WORKSPACE,
         WorkspacePart(
             name="synchronisation", bytes=4 * tiling.block_dim * tiler.SYNC_WORDS, kind="kernel"
         ),

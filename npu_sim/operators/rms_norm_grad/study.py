@@ -10,8 +10,8 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Case, Order, Result, Text, kernel_input, numpy_dtype
 from npu_sim.kernels.rms_norm_grad import LANES, PIECES, contributions
-from npu_sim.operators.rms_norm.study import FUNCTION
 from npu_sim.operators.rms_norm_grad.compute import split_of
+from npu_sim.operators.shared.normalised_rows.study import RMS_NORM
 from npu_sim.operators.shared.study import (
     Claim,
     Experiment,
@@ -233,7 +233,7 @@ def _spread(arguments: Values) -> Mapping[str, Spread]:
     return {"dgamma": spread_of_sums(arguments["rstd"].size, largest, term)}
 
 
-IN_DUMPS = InDumps((FUNCTION,), _in_dump, spread=_spread)
+IN_DUMPS = InDumps((RMS_NORM,), _in_dump, spread=_spread)
 
 
 OPERATOR = "rms_norm_grad"

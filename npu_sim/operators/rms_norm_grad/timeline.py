@@ -19,7 +19,8 @@ from npu_sim.framework.vocabulary import (
     alignment,
     ceil_div,
 )
-from npu_sim.operators.shared.timelines import NormalisedRows, instructions_by_core
+from npu_sim.operators.shared.instructions import instructions_by_core
+from npu_sim.operators.shared.normalised_rows.timeline import NormalisedRows
 from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, LANE_COLUMNS, SPLIT_D
 from npu_sim.timelines import (
     Copy,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from npu_sim.framework.vocabulary import (
+    SYSTEM_WORKSPACE,
     Case,
     Caveat,
     Condition,
@@ -20,7 +21,7 @@ from npu_sim.framework.vocabulary import (
     element_bytes,
     vector_plan,
 )
-from npu_sim.operators.shared.normalised_rows import SYSTEM
+from npu_sim.operators.shared.rotations.plan import ALIGNED
 from npu_sim.tiling import rotary_position_embedding as tiler
 from npu_sim.tiling import rotary_position_embedding_grad as backward
 from npu_sim.tiling.common import even_range
@@ -40,15 +41,6 @@ INTERLEAVED_PATHS = {
 }
 STRIDE_LIMIT = 2**32
 """Strides of copies have 32 bits, in bytes (page, ``source_stride_wraps``)."""
-
-ALIGNED = Condition(
-    "aligned",
-    "D/2 is a multiple of the elements of a block of 32 bytes",
-    lambda row, device, rules: tiler.half_is_aligned(row),
-    "copies move whole rows",
-    "copies move half rows, each padded to whole blocks",
-    ("dim",),
-)
 BNSD_TAKEN = Condition(
     "B * N",
     "B*N <= 8*S if aligned; else D >= 80 or 2*B*N <= ceil(S, cores)",
@@ -96,7 +88,7 @@ def describe(case: Case) -> Description:
         buffers=tiler.buffers(tiling, row.dtype),
         ranges=ranges_of(tiling),
         fields=tiler.fields_of_mode(tiling, case.rules),
-        workspace=(SYSTEM,),
+        workspace=(SYSTEM_WORKSPACE,),
         launches=launches_of(case) if case.rules.inner_step else None,
         conditions=conditions,
         caveats=caveats(case),
@@ -106,7 +98,7 @@ def describe(case: Case) -> Description:
 def launches_of(case: Case) -> tuple[Launch, ...]:
     """Return the launches of a call of several steps: copies, then the kernel."""
     *copies, kernel = case.launches(case.operator.title, case.tiling.block_dim, Evidence.EXACT)
-    return (*copies, kernel.model_copy(update={"workspace": (SYSTEM,)}))
+    return (*copies, kernel.model_copy(update={"workspace": (SYSTEM_WORKSPACE,)}))
 
 
 def caveats(case: Case) -> Iterator[Caveat]:

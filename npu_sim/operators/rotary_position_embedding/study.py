@@ -4,9 +4,9 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Result
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
-from npu_sim.operators.rotary_position_embedding.compute import rotated
+from npu_sim.operators.shared.rotations.compute import rotated
+from npu_sim.operators.shared.rotations.study import FP64, ROTARY_MUL, attributes_of
 from npu_sim.operators.shared.study import (
-    Function,
     InDumps,
     StudyCall,
     UnfusedCall,
@@ -15,10 +15,6 @@ from npu_sim.operators.shared.study import (
     fused_differs,
     no_claims,
 )
-
-FP64 = np.dtype(np.float64)
-MODES = {"half": 0, "interleave": 1}
-"""Modes by the names of torch_npu."""
 
 
 class ProductsApart(UnfusedCall):
@@ -60,12 +56,6 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
     ]
 
 
-def attributes_of(wrapped: WrappedCall) -> dict[str, object]:
-    """Return the mode of a dumped call of torch_npu."""
-    mode = wrapped.pick("rotary_mode", rotary_mode="half")["rotary_mode"]
-    return {"mode": MODES.get(str(mode), mode)}
-
-
 def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
     arguments = {
         "x": wrapped.tensor("input"),
@@ -76,7 +66,4 @@ def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
     return arguments, {"y": wrapped.output(0)}
 
 
-FUNCTION = Function(
-    ("npu_rotary_mul",), ("input", "r1", "r2", "rotary_mode"), ("input", "r1", "r2")
-)
-IN_DUMPS = InDumps((FUNCTION,), _in_dump)
+IN_DUMPS = InDumps((ROTARY_MUL,), _in_dump)

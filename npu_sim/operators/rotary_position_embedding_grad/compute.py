@@ -11,7 +11,6 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Case, Run
 from npu_sim.numbers.values import normal
-from npu_sim.operators.rotary_position_embedding.compute import angles, four_axes, rotated
 from npu_sim.operators.rotary_position_embedding_grad.plan import (
     INTERLEAVED,
     OVERWRITTEN,
@@ -19,6 +18,7 @@ from npu_sim.operators.rotary_position_embedding_grad.plan import (
     is_large,
     reuses_buffer,
 )
+from npu_sim.operators.shared.rotations.compute import angles, four_axes, rotated
 from npu_sim.tiling.rotary_position_embedding import INTERLEAVE
 
 

@@ -21,7 +21,19 @@ from npu_sim.framework.vocabulary import (
     Text,
     checks,
 )
-from npu_sim.operators.rotary_position_embedding import declaration as forward
+from npu_sim.operators.shared.rotations.declaration import (
+    CONTIGUOUS_OUTPUTS,
+    MODE_ATTRIBUTE,
+    MOST_DOCUMENTED,
+    SHAPE_RULES,
+    assumed,
+    axes_named,
+    bind_axes,
+    cos_axes,
+    first_axis,
+    refuse_shape,
+    x_axes,
+)
 from npu_sim.tiling import rotary_position_embedding_grad as tiler
 from npu_sim.tiling.rotary_position_embedding import INTERLEAVE, MOST_COLUMNS
 
@@ -38,7 +50,7 @@ def exceeds_documents(row: Any) -> bool:
     if row.mode == INTERLEAVE:
         return False
     layout = tiler.half_layout(row)
-    is_many = layout.batches >= forward.MOST_DOCUMENTED or layout.heads >= forward.MOST_DOCUMENTED
+    is_many = layout.batches >= MOST_DOCUMENTED or layout.heads >= MOST_DOCUMENTED
     return is_many or (row.has_x != 0 and layout.batches * layout.heads > MOST_WITH_X)
 
 
@@ -79,26 +91,21 @@ def accepts(row: Any, device: Device, rules: Any) -> bool:
     return contract(row, device) == 0
 
 
-def bind_axes(call: Inspection) -> None:
-    """Set the sizes from the shapes as the planner reads them."""
-    forward.bind_axes(call, "dy")
-
-
 def check_shapes(call: Inspection) -> None:
     """Check mode and shapes in the order of the planner (page, "Contract" 4)."""
     dy, cos, sin = (call.specs[name].shape for name in ("dy", "cos", "sin"))
     x = call.specs["x"].shape if "x" in call.specs else None
     rule = tiler.shape_refusal(dy, cos, sin, x, int(call.arguments.mode))
     if rule:
-        raise forward.refuse_shape(call, rule, "dy", TILING_FAILURE)
+        raise refuse_shape(call, rule, "dy", TILING_FAILURE)
 
 
 def refusal_message(call: Inspection) -> tuple[str, str]:
     """Return message and hint of what the product refuses of sizes."""
     row, code = call.row, contract(call.row, call.device)
     dy, cos = call.specs["dy"], call.specs["cos"]
-    if code < DOCUMENTED and (rule := tiler.REFUSALS[code]) in forward.SHAPE_RULES:
-        error: AclnnError = forward.refuse_shape(call, rule, "dy", TILING_FAILURE)
+    if code < DOCUMENTED and (rule := tiler.REFUSALS[code]) in SHAPE_RULES:
+        error: AclnnError = refuse_shape(call, rule, "dy", TILING_FAILURE)
         return error.message, error.hint
     if code == tiler.LAYOUT:
         return Text(
@@ -132,49 +139,34 @@ OPERATOR = Operator(
     arguments=(
         Tensor(
             "dy",
-            forward.x_axes,
+            x_axes,
             "gradient of the result, (x0, x1, x2, D) or (T, N, D)",
             "dtype",
-            samples=forward.first_axis,
+            samples=first_axis,
         ),
-        Tensor("cos", forward.cos_axes, "cosines, other axes than D 1 or those of dy", "dtype"),
-        Tensor("sin", forward.cos_axes, "sines, like cos", "dtype"),
+        Tensor("cos", cos_axes, "cosines, other axes than D 1 or those of dy", "dtype"),
+        Tensor("sin", cos_axes, "sines, like cos", "dtype"),
         Tensor(
             "x",
-            forward.x_axes,
+            x_axes,
             "input of the forward operator; without it dcos and dsin are not computed",
             "dtype",
             document="xOptional",
             optional=True,
-            samples=forward.first_axis,
+            samples=first_axis,
         ),
-        forward.MODE_ATTRIBUTE,
+        MODE_ATTRIBUTE,
         Output(
-            "dx",
-            forward.x_axes,
-            "gradient of x, like dy",
-            "dtype",
-            document="dxOut",
-            samples=forward.first_axis,
+            "dx", x_axes, "gradient of x, like dy", "dtype", document="dxOut", samples=first_axis
         ),
         Output(
-            "dcos",
-            forward.cos_axes,
-            "gradient of cos, with x",
-            "dtype",
-            document="dcosOut",
-            given_with="x",
+            "dcos", cos_axes, "gradient of cos, with x", "dtype", document="dcosOut", given_with="x"
         ),
         Output(
-            "dsin",
-            forward.cos_axes,
-            "gradient of sin, with x",
-            "dtype",
-            document="dsinOut",
-            given_with="x",
+            "dsin", cos_axes, "gradient of sin, with x", "dtype", document="dsinOut", given_with="x"
         ),
     ),
-    axes=(*forward.axes_named("dy"), Switch("has_x", "whether x is given", tensor="x")),
+    axes=(*axes_named("dy"), Switch("has_x", "whether x is given", tensor="x")),
     checks=(
         checks.Given(),
         checks.Supported(),
@@ -184,7 +176,7 @@ OPERATOR = Operator(
         checks.Formats(checks.PLAIN_FORMATS),
         bind_axes,
         checks.NothingToDo("x0 * x1 * x2 * dim == 0"),
-        forward.CONTIGUOUS_OUTPUTS,
+        CONTIGUOUS_OUTPUTS,
         check_shapes,
         checks.Like("dx", "dy", TILING_FAILURE),
         checks.Like("dcos dsin", "cos", TILING_FAILURE),
@@ -192,7 +184,7 @@ OPERATOR = Operator(
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile,
-    assumed=forward.assumed("rotary_position_embedding_grad"),
+    assumed=assumed("rotary_position_embedding_grad"),
     evidence=Evidence.EXACT,
     families_not_modelled=(ASCEND_950,),
     package=__package__,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from npu_sim.framework.vocabulary import (
+    SYSTEM_WORKSPACE,
     VECTOR_LANES,
     Case,
     Caveat,
@@ -19,9 +20,8 @@ from npu_sim.framework.vocabulary import (
     decision,
     vector_plan,
 )
-from npu_sim.operators.rotary_position_embedding.plan import ALIGNED
 from npu_sim.operators.rotary_position_embedding_grad.declaration import exceeds_documents
-from npu_sim.operators.shared.normalised_rows import SYSTEM
+from npu_sim.operators.shared.rotations.plan import ALIGNED
 from npu_sim.tiling import rotary_position_embedding_grad as tiler
 from npu_sim.tiling.common import FP32, even_range
 from npu_sim.tiling.rotary_position_embedding import INTERLEAVE
@@ -109,7 +109,7 @@ def describe(case: Case) -> Description:
         buffers=tiler.buffers(tiling, row.dtype, bool(row.has_x)),
         ranges=ranges_of(tiling),
         fields=tiler.fields_of_mode(tiling, case.rules),
-        workspace=(SYSTEM,),
+        workspace=(SYSTEM_WORKSPACE,),
         conditions=lambda: [decision(case, ALIGNED, D=row.dim)] if tiling.half.cores else [],
         order=(dx_order, *order),
         caveats=caveats(case),

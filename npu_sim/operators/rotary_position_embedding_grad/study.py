@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from npu_sim.framework.vocabulary import Result, Text
-from npu_sim.operators.rotary_position_embedding.compute import four_axes, rotated
-from npu_sim.operators.rotary_position_embedding.study import FP64, FUNCTION, attributes_of
 from npu_sim.operators.rotary_position_embedding_grad.plan import ranges_of
+from npu_sim.operators.shared.rotations.compute import four_axes, rotated
+from npu_sim.operators.shared.rotations.study import FP64, ROTARY_MUL, attributes_of
 from npu_sim.operators.shared.study import (
     InDumps,
     LastWrites,
@@ -77,4 +77,4 @@ def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
     return arguments, results
 
 
-IN_DUMPS = InDumps((FUNCTION,), _in_dump)
+IN_DUMPS = InDumps((ROTARY_MUL,), _in_dump)

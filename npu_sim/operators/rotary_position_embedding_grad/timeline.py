@@ -6,7 +6,7 @@ Source: specification page ``rotary_position_embedding_grad``, "Instructions of 
 from collections.abc import Iterator
 
 from npu_sim.framework.vocabulary import FP32_BYTES, Plan
-from npu_sim.operators.rotary_position_embedding.timeline import (
+from npu_sim.operators.shared.rotations.timeline import (
     BACK,
     CAST,
     MOVED,

@@ -1,1 +1,1 @@
-"""SwiGlu: declaration, plan, computation, timeline and studies; most serve SwiGluGrad too."""
+"""SwiGlu: declaration, plan, computation, timeline and studies."""

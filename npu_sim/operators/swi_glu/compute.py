@@ -1,75 +1,33 @@
-"""SwiGlu: computation, formula and generated data; the warnings on data are SwiGluGrad's too.
+"""SwiGlu: computation, formula and generated data.
 
-Source: specification pages ``swi_glu`` and ``swi_glu_grad``.
+Source: specification page ``swi_glu``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Caveat, Run, caveat, unsupported_values
+from npu_sim.framework.vocabulary import Run
 from npu_sim.numbers.values import normal
+from npu_sim.operators.shared.gated_halves.compute import (
+    OVERFLOWS_BELOW,
+    data_caveats,
+    halves_of,
+    sigmoid,
+)
 
-OVERFLOWS_BELOW = (np.float32(-88.72283), np.float32(-87.33654))
-"""Below this, exp(-a) is inf in fp32 (page, "Special values"); on Ascend 950, 1 / (1 + exp(-a)) is
-lost as a subnormal number (page ``swi_glu_950``, "Kernel")."""
 
-
-def compute(run: Run, *, is_950: bool = False) -> None:
-    """Compute out in the order of operations of a product."""
+def compute(run: Run, *, flushes: bool = False) -> None:
+    """Compute out; with ``flushes``, the division loses subnormal results."""
     with run.watch.stage("load"):
         from npu_sim.kernels.swi_glu import swi_glu
     rows, columns = run.case.row.row, run.case.row.col
     with run.watch.stage("compute"):
         x = run.stored("x").reshape(rows, 2 * columns)
         out = run.written("y").reshape(rows, columns)
-        counts = swi_glu(x, is_950, OVERFLOWS_BELOW[is_950], out)
+        counts = swi_glu(x, flushes, OVERFLOWS_BELOW[flushes], out)
     run.caveats = data_caveats(run, counts)
-
-
-def data_caveats(run: Run, counts: list[int]) -> tuple[Caveat, ...]:
-    """Return the warnings of a run that depend on data; ``counts`` are those of the kernel."""
-    unsupported = unsupported_values(run.tensors) if run.case.profile.saturates else ()
-    return (*unsupported, *_found(*counts))
-
-
-def _found(low: int, infinite: int, near: int = 0) -> Iterator[Caveat]:
-    """Yield the warnings on so many elements."""
-    if low:
-        yield caveat(
-            "exp_overflows",
-            "x",
-            "{found} finite elements of the first half are so low that exp(-a) overflows: their "
-            "result is a zero, or nan where the other factor is inf",
-            found=low,
-        )
-    if infinite:
-        yield caveat(
-            "infinite_gate",
-            "x",
-            "{found} elements of the first half are infinite: a result is nan, not its limit",
-            found=infinite,
-        )
-    if near:
-        yield caveat(
-            "cancels",
-            "x",
-            "{found} elements of the first half are within 0.001 of -1.2784645, where the gradient "
-            "cancels: its relative error in fp32 has no bound",
-            found=near,
-        )
-
-
-def halves_of(arguments: Any, x: np.ndarray, precision: np.dtype[Any]) -> list[np.ndarray]:
-    """Return both halves of x along dim."""
-    return np.split(x.astype(precision), 2, axis=int(arguments.dim))
-
-
-def sigmoid(a: np.ndarray) -> np.ndarray:
-    """Return 1 / (1 + exp(-a))."""
-    with np.errstate(over="ignore"):
-        return np.asarray(1 / (1 + np.exp(-a)))
 
 
 def formula(

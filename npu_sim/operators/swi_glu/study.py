@@ -9,10 +9,17 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Result, Text, numpy_dtype
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
+from npu_sim.operators.shared.gated_halves.compute import halves_of
+from npu_sim.operators.shared.gated_halves.study import (
+    EXP_IN_FP32,
+    FP64,
+    RELATIVE,
+    SWIGLU,
+    VANISHING,
+    contradictions,
+)
 from npu_sim.operators.shared.study import (
-    DumpedTensor,
     Experiment,
-    Function,
     InDumps,
     Numbers,
     OpenRule,
@@ -27,16 +34,7 @@ from npu_sim.operators.shared.study import (
     single_terms,
     study_call,
 )
-from npu_sim.operators.swi_glu.compute import formula, halves_of
-
-FP64 = np.dtype(np.float64)
-EXP_IN_FP32 = (
-    "exp and division in fp32 are taken as correctly rounded; values are possible that differ by a "
-    "few units in the last place of fp32"
-)
-RELATIVE, VANISHING = 2.0**-20, 2.0**-124
-"""Bounds of the difference that exp and division of 1 ulp make: relative to the result, and, where
-1 / (1 + exp(-a)) may be lost as a subnormal number, relative to a*b."""
+from npu_sim.operators.swi_glu.compute import formula
 
 
 class SiluApart(UnfusedCall):
@@ -73,10 +71,6 @@ def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
         yield open_rule(result, "y", out, radius, EXP_IN_FP32)
 
 
-TOLERANCE = 1 + 2.0**-6
-"""Rounding of a result to 16 bits."""
-
-
 def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
     arguments = {"x": wrapped.tensor("self"), **wrapped.pick(dim=-1)}
     return arguments, {"y": wrapped.output(0)}
@@ -86,23 +80,7 @@ def _contradictions(arguments: Values, results: Values) -> Iterator[str]:
     yield from contradictions(results, arguments["x"].largest ** 2)
 
 
-def contradictions(results: Values, limit: float) -> Iterator[str]:
-    """Yield whether the result exceeds a bound that its inputs set."""
-    out = next(iter(results.values()))
-    if (
-        isinstance(out, DumpedTensor)
-        and np.isfinite(out.largest)
-        and out.largest > limit * TOLERANCE
-    ):
-        yield Text(
-            "out has the value {value}; at most {limit} is possible with these inputs",
-            value=f"{out.largest:.4g}",
-            limit=f"{limit:.4g}",
-        )
-
-
-FUNCTION = Function(("npu_swiglu",), ("self", "dim"), ("self",))
-IN_DUMPS = InDumps((FUNCTION,), _in_dump, contradictions=_contradictions)
+IN_DUMPS = InDumps((SWIGLU,), _in_dump, contradictions=_contradictions)
 
 
 ELEMENTS = 1 << 16

@@ -10,23 +10,28 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Run
 from npu_sim.numbers.values import normal
-from npu_sim.operators.swi_glu.compute import OVERFLOWS_BELOW, data_caveats, halves_of, sigmoid
+from npu_sim.operators.shared.gated_halves.compute import (
+    OVERFLOWS_BELOW,
+    data_caveats,
+    halves_of,
+    sigmoid,
+)
 
 ROOT = np.float32(-1.2784645)
 """Where the derivative of silu is 0 (page, "Kernel")."""
 
 
-def compute(run: Run, *, is_950: bool = False) -> None:
-    """Compute out in the order of operations of a product."""
+def compute(run: Run, *, flushes: bool = False, grad_first: bool = False) -> None:
+    """Compute out; ``flushes`` and ``grad_first`` are as in :mod:`npu_sim.kernels.swi_glu`."""
     with run.watch.stage("load"):
         from npu_sim.kernels import swi_glu as kernels
     rows, columns = run.case.row.row, run.case.row.col
     with run.watch.stage("compute"):
         whole, half = (rows, 2 * columns), (rows, columns)
         x, y_grad = run.stored("x").reshape(whole), run.stored("y_grad").reshape(half)
-        counted = OVERFLOWS_BELOW[is_950], ROOT if x.dtype == np.float32 else np.float32(np.nan)
+        counted = OVERFLOWS_BELOW[flushes], ROOT if x.dtype == np.float32 else np.float32(np.nan)
         counts = kernels.swi_glu_grad(
-            x, y_grad, is_950, is_950, *counted, run.written("x_grad").reshape(whole)
+            x, y_grad, flushes, grad_first, *counted, run.written("x_grad").reshape(whole)
         )
     run.caveats = data_caveats(run, counts)
 

@@ -13,14 +13,27 @@ from npu_sim.framework.vocabulary import (
     Tensor,
     checks,
 )
-from npu_sim.operators.swi_glu import declaration as forward
+from npu_sim.operators.shared.gated_halves.declaration import (
+    ASSUMED,
+    AXES,
+    DENSE_OUTPUT,
+    DERIVED,
+    DIM,
+    check_dim,
+    check_even,
+    half,
+    refuse_strided,
+    sample_axis,
+    sizes_message,
+    whole,
+)
 from npu_sim.tiling import swi_glu, swi_glu_grad
 
 
 def check_strided(call: Inspection) -> None:
     """Refuse strided inputs up to release 8.5 (page, "Contract")."""
     if call.rules.copies_strided == 0:
-        forward.refuse_strided(call)
+        refuse_strided(call)
 
 
 OPERATOR = Operator(
@@ -30,30 +43,30 @@ OPERATOR = Operator(
     arguments=(
         Tensor(
             "y_grad",
-            forward.half,
+            half,
             "gradient of the result of SwiGlu, (..., n, ...)",
             "dtype",
-            samples=forward.sample_axis,
+            samples=sample_axis,
         ),
         Tensor(
             "x",
-            forward.whole,
+            whole,
             "input of SwiGlu, (..., 2*n, ...): both halves along axis dim",
             "dtype",
-            samples=forward.sample_axis,
+            samples=sample_axis,
         ),
-        forward.DIM,
+        DIM,
         Output(
             "out",
-            forward.whole,
+            whole,
             "gradient of x, (..., 2*n, ...)",
             "dtype",
-            samples=forward.sample_axis,
+            samples=sample_axis,
             result="x_grad",
         ),
     ),
-    axes=forward.AXES,
-    derived=forward.DERIVED,
+    axes=AXES,
+    derived=DERIVED,
     checks=(
         checks.Given(),
         checks.Supported(),
@@ -61,18 +74,18 @@ OPERATOR = Operator(
         checks.SameDtype("x out", "y_grad"),
         checks.Formats(checks.PLAIN_FORMATS),
         checks.Attributes("dim"),
-        forward.check_dim,
+        check_dim,
         checks.Ranks("x", 1, status=TILING_FAILURE),
-        forward.check_even,
+        check_even,
         checks.Shapes("x y_grad out", TILING_FAILURE),
-        forward.DENSE_OUTPUT,
+        DENSE_OUTPUT,
         checks.Holds("row * col >= 1", "x"),
-        checks.Fits(swi_glu.inference_takes, "x", forward.sizes_message),
+        checks.Fits(swi_glu.inference_takes, "x", sizes_message),
         check_strided,
     ),
     tiling=swi_glu.Tiling,
     tile=swi_glu_grad.tile,
-    assumed=forward.ASSUMED,
+    assumed=ASSUMED,
     evidence=Evidence.EXACT,
     families=(ASCEND_950,),
     package=__package__,

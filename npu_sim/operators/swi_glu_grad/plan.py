@@ -4,7 +4,7 @@ Source: specification page ``swi_glu_grad``.
 """
 
 from npu_sim.framework.vocabulary import Case, Description
-from npu_sim.operators.swi_glu.plan import describe_tiles, one_buffer_with
+from npu_sim.operators.shared.gated_halves.plan import describe_tiles, one_buffer_with
 from npu_sim.tiling import swi_glu_grad
 
 ONE_BUFFER = one_buffer_with(swi_glu_grad.tile)

@@ -5,6 +5,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from npu_sim.framework.vocabulary import Result
+from npu_sim.operators.shared.gated_halves.compute import halves_of, sigmoid
+from npu_sim.operators.shared.gated_halves.study import (
+    EXP_IN_FP32,
+    FP64,
+    RELATIVE,
+    SWIGLU,
+    VANISHING,
+    contradictions,
+)
 from npu_sim.operators.shared.study import (
     InDumps,
     OpenRule,
@@ -14,15 +23,6 @@ from npu_sim.operators.shared.study import (
     no_claims,
     open_rule,
     single_terms,
-)
-from npu_sim.operators.swi_glu.compute import halves_of, sigmoid
-from npu_sim.operators.swi_glu.study import (
-    EXP_IN_FP32,
-    FP64,
-    FUNCTION,
-    RELATIVE,
-    VANISHING,
-    contradictions,
 )
 from npu_sim.operators.swi_glu_grad.compute import formula
 
@@ -63,4 +63,4 @@ def _contradictions(arguments: Values, results: Values) -> Iterator[str]:
     yield from contradictions(results, limit)
 
 
-IN_DUMPS = InDumps((FUNCTION,), _in_dump, contradictions=_contradictions)
+IN_DUMPS = InDumps((SWIGLU,), _in_dump, contradictions=_contradictions)

@@ -4,7 +4,11 @@ Source: specification page ``swi_glu_grad``, "Vector instructions of a tile".
 """
 
 from npu_sim.framework.vocabulary import Plan
-from npu_sim.operators.swi_glu.timeline import TileLists, tile_instructions, tiles_program
+from npu_sim.operators.shared.gated_halves.timeline import (
+    TileLists,
+    tile_instructions,
+    tiles_program,
+)
 from npu_sim.tiling.swi_glu_grad import BUFFERS
 from npu_sim.timelines import NARROWING, WIDENING, InstructionLists, Program, Step
 

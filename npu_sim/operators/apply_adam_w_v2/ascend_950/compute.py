@@ -27,4 +27,6 @@ def compute(run: Run) -> None:
     with np.errstate(all="ignore"):
         root = flushed(np.sqrt(flushed(ONE - powers[1])))
         size = flushed(flushed(to_fp32(arguments.lr)) / flushed(powers[0] - ONE))
-    compute_step(run, powers, {**scalars, "root": root, "size": size}, is_950=True)
+    scalars |= {"root": root, "size": size}
+    arithmetic = {"sums_products": True, "divides_root": True, "rounds_half_away": False}
+    compute_step(run, powers, scalars, **arithmetic)

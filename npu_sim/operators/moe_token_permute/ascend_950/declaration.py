@@ -15,7 +15,7 @@ from npu_sim.framework.vocabulary import (
     checks,
 )
 from npu_sim.operators.moe_token_permute import declaration
-from npu_sim.operators.shared.token_sums import check_padding
+from npu_sim.operators.shared.routed_tokens.declaration import check_padding
 from npu_sim.tiling.ascend_950 import moe_token_permute as tiler
 from npu_sim.tiling.moe_token_permute import MOST_TOPK
 

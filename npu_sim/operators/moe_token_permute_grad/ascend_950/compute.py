@@ -4,7 +4,7 @@ Source: specification page ``moe_token_permute_grad_950``.
 """
 
 from npu_sim.framework.vocabulary import Case, Run
-from npu_sim.operators.shared.token_sums import negative_indices, sum_rows
+from npu_sim.operators.shared.routed_tokens.compute import negative_indices, sum_rows
 
 
 def chunk_rows(case: Case) -> int:

@@ -5,7 +5,7 @@ Source: specification page ``moe_token_permute_grad_950``.
 
 from npu_sim.framework.vocabulary import TILING_FAILURE, Inspection, Text, checks
 from npu_sim.operators.moe_token_permute_grad.declaration import check_entries
-from npu_sim.operators.shared.token_sums import check_padding
+from npu_sim.operators.shared.routed_tokens.declaration import check_padding
 
 
 def check_top_k(call: Inspection) -> None:

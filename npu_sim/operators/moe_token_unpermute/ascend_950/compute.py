@@ -12,17 +12,15 @@ from npu_sim.operators.moe_token_unpermute.compute import (
     indices_beyond_rows,
     nonfinite_rows_of_zero_probs,
 )
-from npu_sim.operators.shared import token_sums
+from npu_sim.operators.shared.routed_tokens.compute import negative_indices, sum_rows
 from npu_sim.tiling.ascend_950 import moe_token_unpermute as tiler
 
 
 def compute(run: Run) -> None:
     """Weight and sum the rows of every token; a negative index is a dropped row here."""
-    token_sums.sum_rows(
-        run, "permuted_tokens", "unpermuted_tokens", run.case.row.top_k, from_zero=True
-    )
+    sum_rows(run, "permuted_tokens", "unpermuted_tokens", run.case.row.top_k, from_zero=True)
     run.caveats = (
-        *token_sums.negative_indices(run.tensors["sorted_indices"]),
+        *negative_indices(run.tensors["sorted_indices"]),
         *_indices_before_rows(run.tensors["sorted_indices"]),
         *indices_beyond_rows(run),
         *_rows_not_summed(run),

@@ -4,11 +4,11 @@ Source: specification page ``moe_token_unpermute_950``.
 """
 
 from npu_sim.framework.vocabulary import FLOAT_DTYPES, TILING_FAILURE, checks
-from npu_sim.operators.shared import token_sums
+from npu_sim.operators.shared.routed_tokens.declaration import check_padding
 
 CHECKS = (
     checks.Attributes("padded_mode restore_shape"),
-    token_sums.check_padding,
+    check_padding,
     checks.Given(),
     checks.Supported(),
     checks.Dtypes("permuted_tokens", checks.product_dtypes),

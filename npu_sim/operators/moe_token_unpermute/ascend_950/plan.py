@@ -19,7 +19,7 @@ from npu_sim.framework.vocabulary import (
     vector_plan,
 )
 from npu_sim.operators.moe_token_unpermute.ascend_950.compute import sums_stale_rows
-from npu_sim.operators.shared import token_sums
+from npu_sim.operators.shared.routed_tokens.plan import dropped_tokens
 from npu_sim.tiling.ascend_950 import moe_token_unpermute as tiler
 
 KERNEL = "MoeFinalizeRoutingV2"
@@ -104,10 +104,7 @@ def describe(case: Case) -> Description:
                 reason="every token is summed by one core, from +0 and in k order",
             ),
         ),
-        caveats=(
-            *_caveats(case, sum(buffers) - case.device.ub_bytes),
-            *token_sums.dropped_tokens(row),
-        ),
+        caveats=(*_caveats(case, sum(buffers) - case.device.ub_bytes), *dropped_tokens(row)),
     )
 
 

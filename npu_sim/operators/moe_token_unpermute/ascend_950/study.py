@@ -9,10 +9,10 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Result
 from npu_sim.operators.moe_token_unpermute.ascend_950.compute import sums_stale_rows
-from npu_sim.operators.shared import token_sums
+from npu_sim.operators.shared.routed_tokens.study import Sums
 from npu_sim.operators.shared.study import OpenRule, StudyCall
 
-SUMS = token_sums.Sums("permuted_tokens", "unpermuted_tokens", "tokens")
+SUMS = Sums("permuted_tokens", "unpermuted_tokens", "tokens")
 claims, terms = SUMS.claims, SUMS.terms
 
 

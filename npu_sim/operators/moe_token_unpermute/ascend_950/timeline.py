@@ -4,7 +4,7 @@ Source: specification page ``moe_token_unpermute_950``.
 """
 
 from npu_sim.framework.vocabulary import Plan, Text
-from npu_sim.operators.shared.timelines import TokenSums
+from npu_sim.operators.shared.routed_tokens.timeline import TokenSums
 from npu_sim.tiling.ascend_950 import moe_token_unpermute as tiler
 from npu_sim.timelines import (
     Loop,

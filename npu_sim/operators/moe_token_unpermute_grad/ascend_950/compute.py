@@ -10,7 +10,7 @@ from npu_sim.operators.moe_token_unpermute_grad.compute import (
     lost_rows,
     write_gradients,
 )
-from npu_sim.operators.shared import token_sums
+from npu_sim.operators.shared.routed_tokens.compute import negative_indices
 from npu_sim.tiling.ascend_950 import moe_token_unpermute_grad as tiler
 
 
@@ -33,7 +33,7 @@ def compute(run: Run) -> None:
     cut = tiling.cut.main_columns, tiling.cut.main_blocks
     write_gradients(run, writers, tiling.hidden, folds_once=True, cut=cut)
     run.caveats = (
-        *token_sums.negative_indices(indices),
+        *negative_indices(indices),
         *dropped_indices(indices, tiling.entries),
         *lost_rows(writers),
     )

@@ -13,7 +13,7 @@ from npu_sim.framework.vocabulary import (
     Text,
     checks,
 )
-from npu_sim.operators.shared import token_sums
+from npu_sim.operators.shared.routed_tokens.declaration import ENTRY_COUNTS, check_padding
 
 MOST_COLUMNS = 65535 * 10400
 """Columns up to which the sums of fp32 rows are described (page, "Order": 65536 slots are not)."""
@@ -46,10 +46,10 @@ def _rows_message(call: Inspection) -> tuple[str, str]:
     ), Text("{entries} rows, one for every index: Ascend 950 refuses dropped rows", entries=entries)
 
 
-DERIVED = (*token_sums.DERIVED, Derived("rows", "entries"))
+DERIVED = (*ENTRY_COUNTS, Derived("rows", "entries"))
 CHECKS = (
     checks.Attributes("padded_mode restore_shape"),
-    token_sums.check_padding,
+    check_padding,
     checks.Given(),
     checks.Holds("has_tokens == 1", "permuted_tokens", _missing_message, NULL_POINTER),
     checks.Supported(),

@@ -7,7 +7,7 @@ Source: specification page ``moe_token_unpermute_grad_950``.
 """
 
 from npu_sim.framework.vocabulary import Plan
-from npu_sim.operators.shared.timelines import TokenSums
+from npu_sim.operators.shared.routed_tokens.timeline import TokenSums
 from npu_sim.timelines import (
     Copy,
     Loop,

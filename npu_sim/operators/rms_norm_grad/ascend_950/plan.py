@@ -6,6 +6,7 @@ Source: specification page ``rms_norm_grad_950``.
 from collections.abc import Iterator
 
 from npu_sim.framework.vocabulary import (
+    SYSTEM_WORKSPACE,
     SYSTEM_WORKSPACE_BYTES,
     Case,
     Caveat,
@@ -20,7 +21,6 @@ from npu_sim.framework.vocabulary import (
     ub_memory,
     vector_plan,
 )
-from npu_sim.operators.shared import normalised_rows
 from npu_sim.tiling.ascend_950 import rms_norm_grad as tiler
 
 PATHS = {
@@ -138,7 +138,7 @@ def _memories(case: Case) -> Iterator[Memory]:
 
 
 def _workspace(case: Case) -> list[WorkspacePart]:
-    parts = [normalised_rows.SYSTEM]
+    parts = [SYSTEM_WORKSPACE]
     kernel_bytes = case.tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES
     if kernel_bytes:
         parts.append(WorkspacePart(name="dgamma of every core", bytes=kernel_bytes, kind="kernel"))

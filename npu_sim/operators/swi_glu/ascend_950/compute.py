@@ -7,4 +7,4 @@ from functools import partial
 
 from npu_sim.operators.swi_glu.compute import compute as compute_as
 
-compute = partial(compute_as, is_950=True)
+compute = partial(compute_as, flushes=True)

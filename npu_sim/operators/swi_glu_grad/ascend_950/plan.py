@@ -6,6 +6,7 @@ Source: specification page ``swi_glu_950``.
 from collections.abc import Iterator
 
 from npu_sim.framework.vocabulary import (
+    SYSTEM_WORKSPACE,
     Case,
     Caveat,
     Condition,
@@ -17,8 +18,7 @@ from npu_sim.framework.vocabulary import (
     decision,
     vector_plan,
 )
-from npu_sim.operators.shared.normalised_rows import SYSTEM
-from npu_sim.operators.swi_glu.plan import few_cores, strided_inputs
+from npu_sim.operators.shared.gated_halves.plan import few_cores, strided_inputs
 from npu_sim.tiling.ascend_950 import swi_glu_grad as tiler
 
 COPIED_APART = Condition(
@@ -63,7 +63,7 @@ def describe(case: Case) -> Description:
         buffers=tiler.buffers(copies, tiling.ub_bytes),
         ranges=rows,
         cores=lambda: core_works({"rows": rows, "columns": columns}),
-        workspace=(SYSTEM, untouched),
+        workspace=(SYSTEM_WORKSPACE, untouched),
         conditions=lambda: [decision(case, COPIED_APART, col=case.row.col)],
         caveats=caveats(case),
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from npu_sim.framework.vocabulary import Plan, TensorSpec, Text
-from npu_sim.operators.swi_glu.timeline import WHERE, tensor_views
+from npu_sim.operators.shared.gated_halves.timeline import WHERE, tensor_views
 from npu_sim.operators.swi_glu_grad.timeline import BACKWARD
 from npu_sim.tiling.ascend_950 import swi_glu_grad as tiler
 from npu_sim.timelines import Copy, Instruction, Node, Program, ranged, vector_phase, vector_tile

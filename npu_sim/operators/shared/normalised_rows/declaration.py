@@ -1,12 +1,9 @@
-"""Contract parts that RmsNorm and RmsNormGrad share: axes, gamma, bound on the last axis."""
+"""Axes of RmsNorm and RmsNormGrad, and the bound on the last axis."""
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from npu_sim.framework.vocabulary import (
     FLOAT_DTYPES,
-    SYSTEM_WORKSPACE_BYTES,
     Argument,
     Axis,
     Derived,
@@ -15,17 +12,8 @@ from npu_sim.framework.vocabulary import (
     TensorSpec,
     Text,
     Word,
-    WorkspacePart,
     ceil_div,
     checks,
-    numpy_dtype,
-)
-
-BLOCK_ELEMENTS = 1 << 22
-"""Elements of a formula computed at a time; limits the size of temporaries."""
-GAMMA_SPREAD = np.float32(0.1)
-SYSTEM = WorkspacePart(
-    name="system", bytes=SYSTEM_WORKSPACE_BYTES, kind="system", note="16 MiB on every SoC"
 )
 
 
@@ -43,12 +31,6 @@ def axes(tensors: str) -> tuple[Axis, ...]:
         ),
         Number("row", "rows: product of the other axes of x", 1024, unit="row", aliases=("rows",)),
     )
-
-
-def draw_gamma(random: "np.random.Generator", spec: TensorSpec) -> np.ndarray:
-    """Return random scales near 1, like those of a trained network."""
-    gamma: np.ndarray = 1 + GAMMA_SPREAD * random.standard_normal(spec.shape, np.float32)
-    return gamma.astype(numpy_dtype(spec.dtype), copy=False)
 
 
 def last_axis(tensors: str) -> tuple[Derived, checks.Holds]:

@@ -1,24 +1,12 @@
-"""Parts of the timelines of several operators.
+"""Timelines of kernels that sum the rows of every token.
 
-- :class:`TokenSums`: the kernels that sum the rows of every token. Source: specification pages
-  ``moe_token_permute_grad``, "Kernel and order", and ``moe_token_unpermute``, "Instructions and
-  copies of a tile".
-- :class:`NormalisedRows`: instruction lists of RmsNorm and RmsNormGrad, rows of one dtype in
-  adjacent buffers. Source: specification page ``estimate``, "Instruction lists".
+Source: specification pages ``moe_token_permute_grad``, "Kernel and order", and
+``moe_token_unpermute``, "Instructions and copies of a tile".
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-
-from npu_sim.framework.vocabulary import FP32_BYTES, VECTOR_LANES, Plan, TensorSpec, Text, joined
+from npu_sim.framework.vocabulary import Plan, TensorSpec, Text, joined
 from npu_sim.timelines import (
-    NARROWING,
-    WIDENING,
     Copy,
-    Instruction,
-    InstructionLists,
-    Issue,
-    Issues,
     Loop,
     Node,
     Phase,
@@ -28,11 +16,8 @@ from npu_sim.timelines import (
     Work,
     dropped_tokens,
     fp32,
-    full_repeats,
     ranged_cores,
     row_pieces,
-    rows_of_cores,
-    starts_of,
     vector_phase,
     vector_tile,
 )
@@ -179,98 +164,3 @@ class BatchedSums(TokenSums):
             "result", "{where}: the sum is rounded once and copied out", writes=(self.result,)
         )
         return (*nodes, vector_tile((), fp32.narrow(columns, size), self.sums_out(columns), last))
-
-
-class WeightedSums(BatchedSums):
-    """The kernel of MoeTokenUnpermute."""
-
-    copies_first = True
-
-    def program(self) -> Program:
-        """Return the work of every core; the row of a probability of 0 is not read."""
-        found = super().program()
-        if not self.probs:
-            return found
-        return replace(
-            found,
-            assumptions=(self.dropped, "no probs is 0"),
-            otherwise=(("every probs is 0", (self.phase(0),)),),
-        )
-
-
-RATES = {
-    **dict.fromkeys(("muls", "adds"), "adds_muls_maxs_mins"),
-    **dict.fromkeys(("exp", "square root", "div"), "exp_ln_sqrt_div"),
-    **dict.fromkeys(("mul", "add", "sub", "max"), "add_sub_mul_max_min"),
-    "duplicate": "duplicate_create_index",
-    WIDENING: "cast_16_to_32",
-    NARROWING: "cast_32_to_16",
-    "copy": "copy",
-    "gather": "gather",
-}
-"""Rate by kind of instruction, of fp32 elements; those of copy and gather are not published."""
-
-SHOWN_TILES = 40
-"""Most tiles of a core that are listed in their order, with their place; more are only counted."""
-
-
-def in_fp32(kinds: Iterable[str], elements: int) -> tuple[Work, ...]:
-    """Return an instruction of each kind on fp32 elements, at its published rate."""
-    return tuple(Instruction(RATES[kind], "float32", elements) for kind in kinds)
-
-
-def placed(kind: str, elements: int, starts: Mapping[str, int], sources: Sequence[str]) -> Issue:
-    """Return an instruction whose two sources are at the start of these buffers."""
-    return full_repeats(
-        kind, elements, *(starts[name] for name in sources), between=joined(sources, " and ")
-    )
-
-
-COMPARED_DTYPES = {"bfloat16"}
-"""dtypes of x and gamma that were compared with a device (page, "Residuals"), for whole repeats."""
-
-
-def buffer_sizes(plan: Plan) -> Mapping[str, int]:
-    """Return the bytes of every buffer of a core by name."""
-    return {buffer.name: buffer.bytes for buffer in plan.memories[0].allocations}
-
-
-def instructions_by_core(
-    plan: Plan, instructions_for: Callable[[int], Issues], compared: bool
-) -> InstructionLists:
-    """Return the instructions of every core, given those of a number of rows."""
-    row_counts = {core: stop - start for core, (start, stop) in rows_of_cores(plan).items()}
-    lists = {count: instructions_for(count) for count in set(row_counts.values())}
-    return InstructionLists({core: lists[count] for core, count in row_counts.items()}, compared)
-
-
-class NormalisedRows:
-    """Instructions on rows of x and gamma, whose operands lie in named buffers."""
-
-    def __init__(self, plan: Plan, x: str, buffers: Sequence[str], columns: int) -> None:
-        spec, gamma = TensorSpec.parse(plan.arguments[x]), TensorSpec.parse(plan.arguments["gamma"])
-        sizes = buffer_sizes(plan)
-        self.columns = columns
-        self.dtype, self.gamma_bytes = spec.dtype, gamma.itemsize
-        self.widens, self.widens_gamma = spec.itemsize != FP32_BYTES, gamma.itemsize != FP32_BYTES
-        self.starts = starts_of((name, sizes.get(name, 0)) for name in buffers)
-        self.like_compared = {
-            spec.dtype,
-            gamma.dtype,
-        } == COMPARED_DTYPES and columns % VECTOR_LANES == 0
-
-    def on(self, kind: str, elements: int, *buffers: str) -> Issue:
-        """Return an instruction whose two sources are at the start of these buffers."""
-        return placed(kind, elements, self.starts, buffers)
-
-    def widened(self, elements: int) -> Issues:
-        """Return the cast of 16-bit elements to fp32."""
-        return (full_repeats(WIDENING, elements),) if self.widens else ()
-
-    def narrowed(self, elements: int) -> Issues:
-        """Return the cast of fp32 elements to 16 bits."""
-        return (full_repeats(NARROWING, elements),) if self.widens else ()
-
-    def widened_gamma(self, elements: int) -> Issues:
-        """Return the cast of a 16-bit gamma to fp32."""
-        return (full_repeats(WIDENING, elements),) if self.widens_gamma else ()

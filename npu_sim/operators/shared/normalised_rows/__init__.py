@@ -1,0 +1,1 @@
+"""What RmsNorm and RmsNormGrad share: rows that are normalised by their root mean square."""

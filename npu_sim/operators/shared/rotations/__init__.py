@@ -1,0 +1,1 @@
+"""What RotaryPositionEmbedding and its gradient share: pairs of columns turned by angles."""

@@ -1,0 +1,33 @@
+"""Rotation, axes and generated angles of RotaryPositionEmbedding and its gradient."""
+
+from typing import Any
+
+import numpy as np
+
+from npu_sim.framework.vocabulary import numpy_dtype
+from npu_sim.tiling.rotary_position_embedding import INTERLEAVE
+
+WAVELENGTH = 10000.0
+"""Base of the angles of generated data, as in most models."""
+
+
+def four_axes(array: np.ndarray) -> np.ndarray:
+    """Return a tensor with four axes; a 3-D one has a first axis of 1."""
+    return array if array.ndim == 4 else array[None]
+
+
+def rotated(x: np.ndarray, mode: int) -> np.ndarray:
+    """Return rot(x) of a mode."""
+    if mode == INTERLEAVE:
+        return np.stack((-x[..., 1::2], x[..., ::2]), axis=-1).reshape(x.shape)
+    low, high = np.split(x, 2, axis=-1)
+    return np.concatenate((-high, low), axis=-1)
+
+
+def angles(spec: Any) -> dict[str, np.ndarray]:
+    """Return cos and sin of positions along the longest axis, as models compute them."""
+    positions = np.arange(int(np.prod(spec.shape[:-1]))).reshape(*spec.shape[:-1], 1)
+    pairs = np.arange(spec.shape[-1]) % max(spec.shape[-1] // 2, 1)
+    angle = positions * WAVELENGTH ** (-2 * pairs / max(spec.shape[-1], 1))
+    dtype = numpy_dtype(spec.dtype)
+    return {"cos": np.cos(angle).astype(dtype), "sin": np.sin(angle).astype(dtype)}

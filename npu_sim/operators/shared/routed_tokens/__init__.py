@@ -1,0 +1,1 @@
+"""What MoeTokenPermute, MoeTokenUnpermute and their gradients share: tokens routed to experts."""
