@@ -4,8 +4,8 @@ With AVX-512 a block has four cache lines, which hides the latency of instructio
 one. The compiler vectorises plain loops too, but it neither splits the words of two bf16 elements
 as cheaply nor uses the widest registers for fp32.
 
-Lanes are independent: an operation on blocks (``+``, ``-`` and ``*``
-with blocks and fp32 numbers, and the functions below) is one fp32 operation for every lane. The
+Lanes are independent: an operation on blocks (``+``, ``-``, ``*`` and ``/``
+with blocks and numbers, and the functions below) is one operation for every lane. The
 reference implementations (NUMBA_DISABLE_JIT=1) work on NumPy arrays and give the same bits.
 
 Arrays are storage arrays, 1-D and C-contiguous: float32, int16 (fp16) or uint16 (bf16). Indices
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function
 from npu_sim.kernels.vectors.lanes import (
+    FLOAT,
     I32,
     I64,
     LINE_BYTES,
@@ -35,6 +36,8 @@ from npu_sim.kernels.vectors.lanes import (
     LanesType,
     Stored,
     always,
+    as_lanes,
+    common_lanes,
     constant_vector,
     element_address,
     emit_load_at,
@@ -43,7 +46,10 @@ from npu_sim.kernels.vectors.lanes import (
     lanes_of,
     load_vector,
     multiply_add,
+    round_to_bfloat,
+    to_next_line,
 )
+from npu_sim.kernels.vectors.lanes_edges import element_order
 from npu_sim.numbers.scalars import BF16_SHIFT, FP32_MANTISSA_BITS, has_features, narrow, widen
 
 Patterns = NDArray[np.signedinteger[Any]]
@@ -118,8 +124,68 @@ def load_block(array: Stored, index: int) -> Floats:
     return np.array([widen(element) for element in block], np.float32)
 
 
+def _block_like(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
+    numbers, index, _ = values
+    count = _lane_count(kinds[2])
+    address = element_address(context, builder, kinds[0], count, numbers, index)
+    lanes = load_vector(builder, address, FLOAT, count, 4)
+    order = ir.Constant(ir.VectorType(I32, count), element_order(kinds[2], count))
+    return builder.shuffle_vector(lanes, lanes, order)
+
+
+@instruction(lambda numbers, index, like: _block_of(like), _block_like)
+def load_block_like(numbers: Floats, index: int, like: Stored) -> Floats:
+    """Return fp32 numbers from ``index`` on as a block of ``like``."""
+    return numbers[index : index + block_length(like)].copy()
+
+
 def _stored_block(array: Any, _index: Any, values: Any) -> Any:
     return types.void if values in (LanesType(_lane_count(array)), lanes_of(array)) else None
+
+
+@instruction(_stored_block, partial(emit_store, round_to_bfloat, False))
+def store_block(array: Stored, index: int, values: Floats) -> None:
+    """Round a block, or the lanes of a line, to the storage type and store it."""
+    for lane, value in enumerate(values):
+        array[index + lane] = narrow(value, array)
+
+
+@instruction(_stored_block, partial(emit_store, round_to_bfloat, True))
+def stream_block(array: Stored, index: int, values: Floats) -> None:
+    """Like `store_block`, with non-temporal stores, see `stream_numbers`."""
+    store_block(array, index, values)
+
+
+@device_function
+def put_block(array: Stored, index: int, values: Any, streams: bool) -> None:
+    """Store a block, non-temporally with ``streams``."""
+    if streams:
+        stream_block(array, index, values)
+    else:
+        store_block(array, index, values)
+
+
+@device_function
+def over_row(inputs: Any, out: Stored, streams: bool, block_at: Any, part_at: Any) -> None:
+    """Compute a row by blocks, ``block_at(inputs, column, streams)``; the last ones may overlap.
+
+    With ``streams``, blocks with whole cache lines of ``out`` are to be written with non-temporal
+    stores. Shorter rows are computed by lines, ``part_at(inputs, column, size)``. Both are
+    constants of a kernel.
+    """
+    step, line = block_length(out), LINE_BYTES // out.itemsize
+    if out.size < step:
+        for column in range(0, out.size, line):
+            part_at(inputs, column, min(line, out.size - column))
+        return
+    first = to_next_line(out, 0) if streams else 0
+    end = first + (out.size - first) // step * step
+    if first > 0:
+        block_at(inputs, 0, False)
+    for column in range(first, end, step):
+        block_at(inputs, column, streams)
+    if end < out.size:
+        block_at(inputs, out.size - step, False)
 
 
 @instruction(_stored_block, partial(emit_store, _rounded_to_bfloat, False))
@@ -139,14 +205,12 @@ def stream_numbers(array: Stored, index: int, values: Floats) -> None:
 
 
 def _same_type(shifted: Any) -> Any:
-    known = isinstance(shifted, LanesType) or shifted in (types.float32, types.float64)
-    return shifted if known else None
+    is_known = isinstance(shifted, LanesType) or shifted == types.float32
+    return shifted if is_known else None
 
 
 def _power_of_two(context: Any, builder: ir.IRBuilder, kinds: Any, shifted: Any) -> ir.Value:
     integer, places = I32, I32(FP32_MANTISSA_BITS)
-    if kinds[0] == types.float64:
-        integer, places = I64, I64(FP64_MANTISSA_BITS)
     if isinstance(kinds[0], LanesType):
         integer = ir.VectorType(I32, kinds[0].count)
         places = constant_vector(I32, kinds[0].count, FP32_MANTISSA_BITS)
@@ -155,12 +219,7 @@ def _power_of_two(context: Any, builder: ir.IRBuilder, kinds: Any, shifted: Any)
 
 @instruction(_same_type, _power_of_two)
 def power_of_two(shifted: Any) -> Any:
-    """Return 2^n, a normal number, from 1.5 * 2^23 + 127 + n, of a block or of one fp32 number.
-
-    Of a fp64 number from 1.5 * 2^52 + 1023 + n.
-    """
-    if shifted.dtype == np.float64:
-        return (shifted.view(np.uint64) << np.uint64(FP64_MANTISSA_BITS)).view(np.float64)
+    """Return 2^n, a normal number, from 1.5 * 2^23 + 127 + n, of a block or of one fp32 number."""
     return (shifted.view(np.uint32) << np.uint32(FP32_MANTISSA_BITS)).view(np.float32)
 
 
@@ -290,38 +349,103 @@ def exp_moderate(x: Any) -> Any:
     return _polynomial(x, shifted - _MODERATE_POWER) * power_of_two(shifted)
 
 
+# --- exp in fp64, for SwiGlu ---
+
 _LOG2_E_FP64 = 1.4426950408889634
 _MINUS_LN2_HIGH_FP64, _MINUS_LN2_LOW_FP64 = -0.6931471805599453, -2.3190468138462996e-17
-_FP64_POWER = 1.5 * 2.0**52 + 1023
+_FP64_POWER = 1.5 * 2.0**52
+"""Adding it to a number below 2^51 in magnitude rounds it to an integer, in the low bits of the
+pattern."""
 _HIGHEST_FP64, _LOWEST_BESIDE_ONE = 89.0, -40.0
 """e^89 is inf in fp32; e^-40 is lost when 1 is added in fp32."""
 
 
-@device_function
-def exp_plus_one(x: np.float32) -> np.float32:
-    """Return fp32(e^x) + 1 in fp32, with e^x computed in fp64, in a form that LLVM vectorises.
+def _wide(lanes: Any, *_others: Any) -> LanesType:
+    return LanesType(lanes.count, types.float64)
 
-    e^x is within 2e-15 of the exact value, so that the fp32 number is the nearest one but for a few
-    arguments in 10^8. The polynomial interpolates (e^r - 1 - r) / r^2 in the Chebyshev nodes of
-    |r| <= ln2/2.
+
+def _opposite(context: Any, builder: ir.IRBuilder, kinds: Any, lanes: Any) -> ir.Value:
+    return builder.fpext(builder.fneg(lanes), _wide(*kinds).vector)
+
+
+@instruction(_wide, _opposite)
+def _opposite_in_fp64(lanes: Floats) -> Any:
+    """Return the opposites of fp32 lanes as fp64 lanes."""
+    return -lanes.astype(np.float64)
+
+
+def _rounded(context: Any, builder: ir.IRBuilder, kinds: Any, lanes: Any) -> ir.Value:
+    return builder.fptrunc(lanes, LanesType(kinds[0].count).vector)
+
+
+@instruction(lambda lanes: LanesType(lanes.count), _rounded)
+def _in_fp32(lanes: Any) -> Floats:
+    """Return fp64 lanes rounded to fp32."""
+    return np.asarray(lanes.astype(np.float32))
+
+
+def _bounded(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
+    lanes, low, high = as_lanes(builder, kinds[0], kinds, values)
+    lanes = builder.select(builder.fcmp_ordered(">", lanes, high), high, lanes)
+    return builder.select(builder.fcmp_ordered("<", lanes, low), low, lanes)
+
+
+@instruction(_wide, _bounded)
+def _within(lanes: Any, low: float, high: float) -> Any:
+    """Return fp64 lanes limited to low..high; nan stays."""
+    return np.clip(lanes, low, high)
+
+
+def _scaled(context: Any, builder: ir.IRBuilder, kinds: Any, lanes: Any, shifted: Any) -> ir.Value:
+    integers = ir.VectorType(I64, kinds[0].count)
+    places = constant_vector(I64, kinds[0].count, FP64_MANTISSA_BITS)
+    exponents = builder.shl(builder.bitcast(shifted, integers), places)
+    return builder.bitcast(builder.add(builder.bitcast(lanes, integers), exponents), lanes.type)
+
+
+@instruction(_wide, _scaled)
+def _times_power(lanes: Any, shifted: Any) -> Any:
+    """Return fp64 lanes times 2^n, normal numbers, from `_FP64_POWER` + n."""
+    exponents = shifted.view(np.uint64) << np.uint64(FP64_MANTISSA_BITS)
+    return (lanes.view(np.uint64) + exponents).view(np.float64)
+
+
+@device_function
+def one_plus_exp_of_opposite(x: Any) -> Any:
+    """Return fp32(e^-x) + 1 in fp32 of a block of lanes, with e^-x computed in fp64.
+
+    e^-x is within 2e-15 of the exact value, so that the fp32 number is the nearest one but for a
+    few arguments in 10^8. The polynomial interpolates (e^r - 1 - r) / r^2 in the Chebyshev nodes of
+    |r| <= ln2/2. One alone is a chain of about 95 cycles; a block interleaves those of its lanes.
     """
-    wide = np.float64(x)
-    wide = _HIGHEST_FP64 if wide > _HIGHEST_FP64 else wide
-    wide = _LOWEST_BESIDE_ONE if wide < _LOWEST_BESIDE_ONE else wide
+    wide = _within(_opposite_in_fp64(x), _LOWEST_BESIDE_ONE, _HIGHEST_FP64)
     shifted = multiply_add(wide, _LOG2_E_FP64, _FP64_POWER)
     k = shifted - _FP64_POWER
     r = multiply_add(k, _MINUS_LN2_LOW_FP64, multiply_add(k, _MINUS_LN2_HIGH_FP64, wide))
     square = r * r
-    even = multiply_add(2.7613810696022455e-07, square, 2.4801536381780756e-05)
-    odd = multiply_add(2.762512018118723e-06, square, 0.0001984120872424167)
+    even = multiply_add(square, 2.7613810696022455e-07, 2.4801536381780756e-05)
+    odd = multiply_add(square, 2.762512018118723e-06, 0.0001984120872424167)
     even = multiply_add(even, square, 0.0013888888905885)
     odd = multiply_add(odd, square, 0.00833333335373355)
     even = multiply_add(even, square, 0.04166666666665135)
     odd = multiply_add(odd, square, 0.16666666666648283)
     even = multiply_add(even, square, 0.5)
     tail = multiply_add(odd, r, even)
-    power = multiply_add(square, tail, 1.0 + r) * power_of_two(shifted)
-    return np.float32(power) + ONE
+    power = multiply_add(square, tail, r + 1.0)
+    return _in_fp32(_times_power(power, shifted)) + ONE
+
+
+def _zeroed(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
+    lanes, least = as_lanes(builder, kinds[0], kinds, values)
+    is_below = builder.fcmp_ordered("<", lanes, least)
+    is_small = builder.and_(is_below, builder.fcmp_ordered(">", lanes, builder.fneg(least)))
+    return builder.select(is_small, builder.fmul(lanes, lanes.type(None)), lanes)
+
+
+@instruction(lambda lanes, least: common_lanes((lanes, least)), _zeroed)
+def zero_below(lanes: Floats, least: np.float32) -> Floats:
+    """Return lanes with a zero of their sign where the magnitude is below ``least``."""
+    return np.where(abs(lanes) < least, lanes * ZERO, lanes)
 
 
 @device_function

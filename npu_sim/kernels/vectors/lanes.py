@@ -4,10 +4,10 @@ LLVM vectorises plain loops as long as it can prove that arrays do not overlap, 
 sums of many rows, and Numba has no non-temporal stores. The operations that such kernels need are
 therefore vector instructions here. A lane has the same bits as a scalar.
 
-``+``, ``-`` and ``*`` work on vectors of one length, and on a vector and a fp32 number: one fp32
-operation for every lane. `multiply_add` is the fused multiply-add for kernels that request it;
-nothing else is ever fused. Its bits are the same on every processor: one without the instruction
-calls ``fmaf`` in C.
+``+``, ``-``, ``*`` and ``/`` work on vectors of one length, and on a vector and a number: one
+operation for every lane, in fp32, or in fp64 where exp needs it. `multiply_add` is the fused
+multiply-add for kernels that request it; nothing else is ever fused. Its bits are the same on every
+processor: one without the instruction calls ``fmaf`` in C.
 
 ``array`` and ``like`` have a storage type: float32, int16 (fp16) or uint16 (bf16), 1-D,
 C-contiguous and aligned. ``kept``, a float32 array, holds lanes between two passes over a row.
@@ -59,23 +59,30 @@ FLOAT, DOUBLE, I32, I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(32), ir.In
 
 
 class LanesType(types.Type):  # type: ignore[misc]
-    """Numba's type of a vector of fp32 values.
+    """Numba's type of a vector of fp32 values, or of fp64 values.
 
     Attributes
     ----------
     count
         Number of lanes: 16 for fp32 elements, 32 for 16-bit ones.
+    number
+        Type of a lane.
     """
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-        super().__init__(name=f"Lanes({count})")
+    def __init__(self, count: int, number: Any = types.float32) -> None:
+        self.count, self.number = count, number
+        super().__init__(name=f"Lanes({count} x {number})")
+
+    @property
+    def vector(self) -> ir.VectorType:
+        """The type in LLVM."""
+        return ir.VectorType(DOUBLE if self.number == types.float64 else FLOAT, self.count)
 
 
 @register_model(LanesType)
 class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, numba_type: LanesType) -> None:
-        super().__init__(manager, numba_type, ir.VectorType(FLOAT, numba_type.count))
+        super().__init__(manager, numba_type, numba_type.vector)
 
 
 def instruction(
@@ -103,7 +110,7 @@ def instruction(
                 value = emit(context, builder, kinds, *values)
                 return context.get_dummy_value() if result == types.void else value
 
-            wide = result == types.float64
+            wide = getattr(result, "number", result) == types.float64
             return result(*(kinds if wide else map(_argument, kinds))), generate
 
         choose.__name__ = reference.__name__
@@ -221,10 +228,11 @@ def splat_numbers(builder: ir.IRBuilder, value: ir.Value, count: int) -> ir.Valu
 
 
 def common_lanes(kinds: tuple[Any, ...]) -> LanesType | None:
-    """Return the lanes type of operands of one type of lanes and fp32 numbers; None for others."""
+    """Return the lanes type of operands of one type of lanes and its numbers; None for others."""
     blocks = {kind for kind in kinds if isinstance(kind, LanesType)}
     others = {kind for kind in kinds if kind not in blocks}
-    return blocks.pop() if len(blocks) == 1 and others <= {types.float32} else None
+    lanes = blocks.pop() if len(blocks) == 1 else None
+    return lanes if lanes is not None and others <= {lanes.number} else None
 
 
 def as_lanes(builder: ir.IRBuilder, lanes: LanesType, kinds: Any, values: Any) -> list[ir.Value]:
@@ -237,7 +245,7 @@ def as_lanes(builder: ir.IRBuilder, lanes: LanesType, kinds: Any, values: Any) -
 
 
 def _define_operator(function: Callable[..., Any], instruction: str) -> None:
-    """Define an operator on two vectors of lanes, and on one and a fp32 number."""
+    """Define an operator on two vectors of lanes, and on one and a number."""
 
     @type_callable(function)
     def choose(context):
@@ -256,6 +264,7 @@ for _function, _instruction in (
     (operator.add, "fadd"),
     (operator.sub, "fsub"),
     (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
 ):
     _define_operator(_function, _instruction)
 
@@ -263,8 +272,10 @@ for _function, _instruction in (
 def emit_fma(builder: ir.IRBuilder, values: Sequence[ir.Value]) -> ir.Value:
     """Emit a fused multiply-add of three numbers or vectors."""
     kind = values[0].type
-    width = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
-    name = f"llvm.fma.{width}f{64 if kind == DOUBLE else 32}"
+    width, number = "", kind
+    if isinstance(kind, ir.VectorType):
+        width, number = f"v{kind.count}", kind.element
+    name = f"llvm.fma.{width}f{64 if number == DOUBLE else 32}"
     function = builder.module.globals.get(name) or ir.Function(
         builder.module, FunctionType(kind, [kind] * 3), name
     )
@@ -272,12 +283,14 @@ def emit_fma(builder: ir.IRBuilder, values: Sequence[ir.Value]) -> ir.Value:
 
 
 def fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
-    """Return a * b + c of float32 numbers or arrays, or of float64 numbers, with one rounding.
+    """Return a * b + c of float32 or float64 numbers or arrays, with one rounding.
 
     The product of two fp32 numbers is exact in fp64. Its sum with c is rounded to odd there (Boldo
     and Melquiond, "Emulation of FMA and correctly rounded sums", 2008), so that the second
     rounding, to fp32, gives the correctly rounded result.
     """
+    if np.result_type(a, b, c) == np.float64 and np.ndim(a) + np.ndim(b) + np.ndim(c):
+        return np.vectorize(fused_multiply_add, otypes=[np.float64])(a, b, c)
     if isinstance(a, float):  # also a NumPy float64
         exact = Fraction(a) * Fraction(b) + Fraction(c) if np.isfinite([a, b, c]).all() else None
         return np.float64(a * b + c if exact is None else float(exact))
@@ -305,7 +318,7 @@ def _multiply_add(context: Any, builder: ir.IRBuilder, kinds: Any, *values: ir.V
 
 
 multiply_add = instruction(_sum_type, _multiply_add)(fused_multiply_add)
-"""Fused multiply-add in kernels, of fp32 numbers and lanes, and of fp64 numbers."""
+"""Fused multiply-add in kernels, of numbers and of lanes."""
 
 
 STREAM_BYTES = 1 << 23
@@ -380,7 +393,7 @@ def widen_bfloat(builder: ir.IRBuilder, address: ir.Value, count: int) -> ir.Val
     )
 
 
-def _round_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.Value:
+def round_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.Value:
     """Emit the rounding to nearest even, a :data:`Rounding`."""
     bits = builder.bitcast(lanes, ir.VectorType(I32, count))
     last = builder.and_(
@@ -424,14 +437,14 @@ def narrow_lanes(
     builder: ir.IRBuilder,
     array_type: Any,
     lanes: ir.Value,
-    round_to_bfloat: Rounding = _round_to_bfloat,
+    rounding: Rounding = round_to_bfloat,
 ) -> ir.Value:
     """Emit the rounding of lanes to elements: fp32, fp16, or words of two bf16 elements."""
     if array_type.dtype == types.float32:
         return lanes
     if array_type.dtype == types.int16:
         return narrow_to_half(context, builder, lanes, lanes.type.count)
-    return narrow_to_bfloat(builder, lanes, lanes.type.count, round_to_bfloat)
+    return narrow_to_bfloat(builder, lanes, lanes.type.count, rounding)
 
 
 def emit_store(
@@ -488,14 +501,14 @@ def load(array: Stored, index: int) -> Floats:
     return np.array([widen(element) for element in line], np.float32)
 
 
-@instruction(stored_lanes, partial(emit_store, _round_to_bfloat, False))
+@instruction(stored_lanes, partial(emit_store, round_to_bfloat, False))
 def store(array: Stored, index: int, lanes: Floats) -> None:
     """Round once to the storage type and store from ``index`` on."""
     for lane, value in enumerate(lanes):
         array[index + lane] = narrow(value, array)
 
 
-@instruction(stored_lanes, partial(emit_store, _round_to_bfloat, True))
+@instruction(stored_lanes, partial(emit_store, round_to_bfloat, True))
 def stream(array: Stored, index: int, lanes: Floats) -> None:
     """Like `store`, with non-temporal stores.
 
@@ -590,7 +603,7 @@ def _kept_lanes(kept: Any, _index: Any, lanes: Any) -> Any:
     return types.void if _is_kept(kept) and isinstance(lanes, LanesType) else None
 
 
-@instruction(_kept_lanes, partial(emit_store, _round_to_bfloat, False))
+@instruction(_kept_lanes, partial(emit_store, round_to_bfloat, False))
 def store_lanes(kept: Floats, index: int, lanes: Floats) -> None:
     """Write lanes to ``kept`` from ``index`` on."""
     kept[index : index + lanes.size] = lanes

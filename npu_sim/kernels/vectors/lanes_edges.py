@@ -118,7 +118,7 @@ def _merged(before: Any, after: Any, _place: Any, like: Any) -> LanesType | None
 def _merge(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
     before, after, place, _ = values
     count = kinds[0].count
-    elements = ir.Constant(ir.VectorType(I32, count), _element_order(kinds[3], count))
+    elements = ir.Constant(ir.VectorType(I32, count), element_order(kinds[3], count))
     bound = splat_numbers(builder, builder.trunc(place, I32), count)
     return builder.select(builder.icmp_signed("<", elements, bound), before, after)
 
@@ -129,7 +129,7 @@ def merge(before: Floats, after: Floats, place: int, like: Stored) -> Floats:
     return np.where(np.arange(after.size) < place, before, after)
 
 
-def _element_order(array: Any, count: int) -> list[int]:
+def element_order(array: Any, count: int) -> list[int]:
     """Return the element in every lane: in lanes of bf16 even elements precede odd ones."""
     if array.dtype == types.uint16:
         return [*range(0, count, 2), *range(1, count, 2)]
@@ -155,7 +155,7 @@ def _load_as(
     lanes = emit_load(context, builder, array, address, count)
     if array.dtype == like.dtype:
         return lanes
-    order = ir.Constant(ir.VectorType(I32, count), _element_order(like, count))
+    order = ir.Constant(ir.VectorType(I32, count), element_order(like, count))
     return builder.shuffle_vector(lanes, lanes, order)
 
 

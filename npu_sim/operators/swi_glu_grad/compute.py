@@ -24,13 +24,13 @@ ROOT = np.float32(-1.2784645)
 def compute(run: Run, *, flushes: bool = False, grad_first: bool = False) -> None:
     """Compute out; ``flushes`` and ``grad_first`` are as in :mod:`npu_sim.kernels.swi_glu`."""
     with run.watch.stage("load"):
-        from npu_sim.kernels import swi_glu as kernels
+        from npu_sim.kernels.swi_glu_grad import swi_glu_grad
     rows, columns = run.case.row.row, run.case.row.col
     with run.watch.stage("compute"):
         whole, half = (rows, 2 * columns), (rows, columns)
         x, y_grad = run.stored("x").reshape(whole), run.stored("y_grad").reshape(half)
         counted = OVERFLOWS_BELOW[flushes], ROOT if x.dtype == np.float32 else np.float32(np.nan)
-        counts = kernels.swi_glu_grad(
+        counts = swi_glu_grad(
             x, y_grad, flushes, grad_first, *counted, run.written("x_grad").reshape(whole)
         )
     run.caveats = data_caveats(run, counts)
