@@ -66,8 +66,9 @@ class Scalars(NamedTuple):
 class Arithmetic(NamedTuple):
     """Order and rounding of the operations of a step."""
 
-    sums_products: bool
-    """The first moment is m*beta1 + g*(1 - beta1), not (g - m)*(1 - beta1) + m."""
+    subtracts_products: bool
+    """The moments are m*beta1 - g*(beta1 - 1) and v*beta2 - g*g*(beta2 - 1), not
+    (g - m)*(1 - beta1) + m and v*beta2 + g*g*(1 - beta2)."""
     divides_root: bool
     """The root is divided, not multiplied; it and all quotients lose subnormal numbers."""
     rounds_half_away: bool
@@ -99,9 +100,12 @@ def _compute(
     new_var, new_m, new_v, largest = results[VAR], results[M], results[V], results[LARGEST]
     for index in range(grad.size):
         g, m, v = widen(grad[index]) * s.sign, widen(old.m[index]), widen(old.v[index])
-        second = v * s.beta2 + (g * g) * (_ONE - s.beta2)
-        rest = _ONE - s.beta1
-        first = m * s.beta1 + g * rest if arithmetic.sums_products else (g - m) * rest + m
+        if arithmetic.subtracts_products:
+            first = m * s.beta1 - g * (s.beta1 - _ONE)
+            second = v * s.beta2 - (g * g) * (s.beta2 - _ONE)
+        else:
+            first = (g - m) * (_ONE - s.beta1) + m
+            second = v * s.beta2 + (g * g) * (_ONE - s.beta2)
         new_m[index], new_v[index] = first, second
         if amsgrad:
             second = _larger(widen(old.max_grad_norm[index]), second)

@@ -64,7 +64,7 @@ def compute(run: "Run") -> None:
     """Compute the state after the step in the order of operations of A2 and A3."""
     powers = powers_of(run.case.arguments, run.tensors["step"], power)
     scalars = scalars_of(run.case.arguments, powers, run.case.specs["v"].dtype)
-    arithmetic = {"sums_products": False, "divides_root": False, "rounds_half_away": True}
+    arithmetic = {"subtracts_products": False, "divides_root": False, "rounds_half_away": True}
     compute_step(run, powers, scalars, **arithmetic)
 
 

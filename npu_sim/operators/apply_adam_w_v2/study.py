@@ -5,20 +5,23 @@ There are no sums, and every element depends on its own inputs and the scalars o
 Source: specification page ``apply_adam_w_v2``, "What the model costs".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import (
-    FORMATS,
-    Result,
-    Text,
-    canonical_dtype,
-    numpy_dtype,
-    to_fp32,
+from npu_sim.framework.vocabulary import Result, Text, numpy_dtype, to_fp32
+from npu_sim.kernels.shared.elementwise import narrow_array
+from npu_sim.operators.apply_adam_w_v2.compute import (
+    ONE,
+    F,
+    Powers,
+    power,
+    powers_of,
+    scalars_of,
+    uncertainties,
 )
-from npu_sim.operators.apply_adam_w_v2.compute import power, powers_of, uncertainties
+from npu_sim.operators.shared.open_rules import between
 from npu_sim.operators.shared.study import (
     Experiment,
     Numbers,
@@ -26,11 +29,10 @@ from npu_sim.operators.shared.study import (
     Shown,
     StudyCall,
     no_claims,
-    open_rule,
     run,
     single_terms,
 )
-from npu_sim.tiling.apply_adam_w_v2 import STATE
+from npu_sim.tiling.apply_adam_w_v2 import CAST, STATE, path_of
 
 RELATIVE = 2.0**-22
 """What root, division and an error of ln change of the step, besides one unit of the powers."""
@@ -40,24 +42,78 @@ terms = single_terms(**{f"{name}_out": name for name in STATE})
 
 
 def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
-    """Yield the bound of var_out, which the power function, a root and a division enter."""
+    """Yield the bound of var_out on A2 and A3 (page, "What the model costs")."""
     if call.case.empty:
         return
-    arguments, out = call.arguments, result.outputs["var_out"]
-    found = uncertainties(powers_of(arguments, call.tensors["step"], power))
-    lr, weight_decay = (float(to_fp32(arguments[name])) for name in ("lr", "weight_decay"))
-    with np.errstate(all="ignore"):
-        new = out.astype(np.float64)
-        step = np.abs(call.tensors["var"].astype(np.float64) * (1 - lr * weight_decay) - new)
-        unit = np.abs(new) * 2.0 ** -FORMATS[canonical_dtype(out.dtype)].mantissa_bits + 2.0**-133
-        yield open_rule(
-            result,
-            "var_out",
-            new,
-            step * (2 * sum(found.values()) + RELATIVE) + unit,
-            "the power function, root and division in fp32 are taken as correctly rounded; values "
-            "are possible that differ by a few units in the last place of the step",
-        )
+    arguments, powers = call.arguments, powers_of(call.arguments, call.tensors["step"], power)
+    scalars = scalars_of(arguments, powers, call.case.specs["v"].dtype)
+    old = state_of(call, scalars)
+    first = (old["grad"] - old["m"]) * (ONE - scalars["beta1"]) + old["m"]
+    second = old["v"] * scalars["beta2"] + old["grad"] * old["grad"] * (ONE - scalars["beta2"])
+    root = np.sqrt(largest(old, second)) * scalars["root"] + scalars["eps"]
+    # A compiler may fuse product and difference of the decay.
+    fused = F(1 - np.float64(to_fp32(arguments.lr)) * np.float64(to_fp32(arguments.weight_decay)))
+    decayed = [old["var"] * decay for decay in (scalars["decay"], fused)]
+    steps = steps_between(first, first / root * scalars["size"], powers, 2.0**-148)
+    yield rule_of_var(call, result, decayed, steps, rounds_half_away=path_of(call.case.row) != CAST)
+
+
+def state_of(call: StudyCall, scalars: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the state before the step in fp32, with the sign of the gradient."""
+    names = ("grad", *STATE) if call.arguments.amsgrad else ("grad", *STATE[:3])
+    old = {name: call.tensors[name].astype(np.float32) for name in names}
+    return {**old, "grad": old["grad"] * scalars["sign"]}
+
+
+def largest(old: Mapping[str, np.ndarray], second: np.ndarray) -> np.ndarray:
+    """Return the second moments under the root: with amsgrad the largest so far."""
+    return np.maximum(old["max_grad_norm"], second) if "max_grad_norm" in old else second
+
+
+def steps_between(
+    first: np.ndarray, step: np.ndarray, powers: Powers, vanishing: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return both ends of the step in float64, given its value in the kernel's order.
+
+    - ``first``: the first moment, the numerator of the step: a zero stays one.
+    - ``vanishing``: magnitude below which a step may be lost as a subnormal number.
+    """
+    error, exact = 2 * sum(uncertainties(powers).values()) + RELATIVE, step.astype(np.float64)
+    radius = np.abs(exact) * error + vanishing if error < 1 else np.full(exact.shape, np.inf)
+    radius = np.where(first == 0, 0.0, radius)
+    return exact - radius, exact + radius
+
+
+def rule_of_var(
+    call: StudyCall,
+    result: Result,
+    decayed: Sequence[np.ndarray],
+    steps: tuple[np.ndarray, np.ndarray],
+    *,
+    rounds_half_away: bool,
+) -> OpenRule:
+    """Return the rule of var_out: the decayed variables minus the steps, rounded as it is stored.
+
+    - ``decayed``, ``steps``: both ends of each; those of ``decayed`` may be one.
+    """
+    ends = [(one.astype(np.float64) - step).astype(np.float32) for one in decayed for step in steps]
+    breaks_ties = rounds_half_away and result.outputs["var_out"].dtype == numpy_dtype("bfloat16")
+    return between(
+        result,
+        "var_out",
+        (np.minimum.reduce(ends), np.maximum.reduce(ends)),
+        "the power function, root and division in fp32 are taken as correctly rounded; values are "
+        "possible that differ by a few units in the last place of the step",
+        away_from_zero if breaks_ties else None,
+    )
+
+
+def away_from_zero(values: np.ndarray) -> np.ndarray:
+    """Return fp32 values in bf16, rounded to nearest, ties away from zero."""
+    bits = values.view(np.uint32)
+    return narrow_array(
+        (bits | (bits >> np.uint32(15) & np.uint32(1))).view(np.float32), "bfloat16"
+    )
 
 
 UPDATES = 100

@@ -24,6 +24,7 @@ from npu_sim.kernels.shared.elementwise import narrow_array, round_to_hf32, wide
 from npu_sim.operators.conv_tbc_backward.compute import roundings, splits_of
 from npu_sim.operators.conv_tbc_backward.declaration import CUBE_MATH_TYPES, compute_dtype
 from npu_sim.operators.loading import load_operator
+from npu_sim.operators.shared.open_rules import any_order
 from npu_sim.operators.shared.study import (
     Experiment,
     Function,
@@ -35,7 +36,6 @@ from npu_sim.operators.shared.study import (
     StudyCall,
     Values,
     WrappedCall,
-    any_order,
     formula_results,
     no_claims,
     run,

@@ -11,6 +11,7 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import FORMULA, AclnnError, Result, Text, joined
 from npu_sim.operators.cross_entropy_loss_grad.plan import EXACT_LABELS
+from npu_sim.operators.shared.open_rules import open_rule
 from npu_sim.operators.shared.study import (
     Claim,
     DumpedTensor,
@@ -23,7 +24,6 @@ from npu_sim.operators.shared.study import (
     StudyCall,
     Values,
     WrappedCall,
-    open_rule,
     probe_terms,
     run,
     trees,
@@ -72,10 +72,18 @@ def _outside(call: StudyCall, rows: int, codes: np.ndarray) -> np.ndarray:
 
 
 def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
-    """Yield the bound of x_grad, which contains an exp that is documented to 1 ulp.
+    """Yield the bound of x_grad, which contains an exp and, with ``mean``, a division."""
+    yield from rules_of_exp(call, result, divides=call.arguments.reduction == "mean")
 
-    The simulator's exp and the device's may lie 1 ulp on either side of the exact value. Two ulp of
-    a product are at most 2^-22 of it, and rounding the product and the difference adds as much.
+
+def rules_of_exp(call: StudyCall, result: Result, *, divides: bool) -> Iterator[OpenRule]:
+    """Yield the bound of x_grad.
+
+    The simulator's exp and quotients, and the device's, may lie 1 ulp on either side of the exact
+    value. Two ulp of a product are at most 2^-22 of it, and rounding the product and the difference
+    adds as much. Elements without exp and division are exact.
+
+    - ``divides``: whether the gradient that reaches a row is a quotient.
     """
     if call.case.empty:
         return
@@ -88,9 +96,20 @@ def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
     unrounded = call.outputs(**wide)["x_grad"].astype(np.float64)
     formula = call.operator.hook(FORMULA)
     gradient = formula(call.arguments, call.tensors, np.dtype(np.float64))["x_grad"]
-    radius = np.abs(gradient - _without_exp(call)) * 2.0**-21 + np.abs(unrounded) * 2.0**-22
-    reason = "exp in fp32 is documented to 1 ulp only: every value within that bound is possible"
-    yield open_rule(result, "x_grad", unrounded, radius, reason)
+    without = _without_exp(call)
+    of_exp = np.abs(gradient - without)
+    # Of probabilities below the smallest subnormal number, nothing is left.
+    of_exp = np.where(np.exp(call.tensors["log_prob"].astype(np.float64)) > 2.0**-151, of_exp, 0.0)
+    uncertain = of_exp + np.abs(without) if divides else of_exp
+    radius = uncertain * 2.0**-21 + np.where(uncertain > 0, np.abs(unrounded) * 2.0**-22, 0.0)
+    yield open_rule(result, "x_grad", unrounded, radius, DIVIDES if divides else EXP)
+
+
+EXP = "exp in fp32 is documented to 1 ulp only: every value within that bound is possible"
+DIVIDES = (
+    "exp and division in fp32 are documented to 1 ulp only: every value within that bound is "
+    "possible"
+)
 
 
 def _without_exp(call: StudyCall) -> np.ndarray:

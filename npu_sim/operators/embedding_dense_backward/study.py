@@ -21,6 +21,7 @@ from npu_sim.framework.vocabulary import (
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
 from npu_sim.operators.embedding_dense_backward.declaration import CAST_LIMIT_BYTES, KERNEL_GRAD
 from npu_sim.operators.embedding_dense_backward.plan import EXACT_COUNT
+from npu_sim.operators.shared.open_rules import any_order
 from npu_sim.operators.shared.study import (
     Changes,
     Claim,
@@ -37,7 +38,6 @@ from npu_sim.operators.shared.study import (
     Tree,
     Values,
     WrappedCall,
-    any_order,
     different,
     fold_in_arrival_order,
     left_fold,
@@ -99,17 +99,31 @@ def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
     case = call.case
     if case.empty or case.tiling.kernel != KERNEL_GRAD:
         return
-    tensors = {**call.tensors, "grad": np.abs(call.tensors["grad"].astype(np.float64))}
-    formula = call.operator.hook(FORMULA)
-    exact = formula(call.arguments, call.tensors, np.dtype(np.float64))["grad_weight"]
-    sizes = formula(call.arguments, tensors, np.dtype(np.float64))["grad_weight"]
-    most = int(np.bincount(_row_indices(call)).max(initial=0))
+    rows = rows_of_weights(call)
+    # Two rows give one sum in either order; the reciprocal and its product are two operations.
+    operations = np.where(rows > 2, rows + 2, 0)[:, None]
     reason: str = (
         "how EmbeddingDenseGrad spreads rows over cores is a model: any order of the rows is "
         "allowed, within the bound of fp32 sums"
     )
     output, saturates = result.outputs["grad_weight"], case.profile.saturates
-    yield any_order("grad_weight", output, (exact, sizes), most + 2, reason, saturates)
+    yield any_order("grad_weight", output, sums_in_fp64(call), operations, reason, saturates)
+
+
+def rows_of_weights(call: StudyCall) -> np.ndarray:
+    """Return how many rows are added to every row of the gradient."""
+    indices, weights = _row_indices(call), call.case.row.num_weights
+    return np.bincount(indices[(indices >= 0) & (indices < weights)], minlength=weights)
+
+
+def sums_in_fp64(call: StudyCall) -> tuple[np.ndarray, np.ndarray]:
+    """Return the exact sums of an output, and those of the magnitudes."""
+    tensors = {**call.tensors, "grad": np.abs(call.tensors["grad"].astype(np.float64))}
+    formula, precision = call.operator.hook(FORMULA), np.dtype(np.float64)
+    return (
+        formula(call.arguments, call.tensors, precision)["grad_weight"],
+        formula(call.arguments, tensors, precision)["grad_weight"],
+    )
 
 
 def miscounted(

@@ -6,13 +6,16 @@ from math import sqrt
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Case, TensorSpec, Text, to_fp32
+from npu_sim.framework.vocabulary import Case, Result, TensorSpec, Text, to_fp32
+from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.numbers.values import normal
 from npu_sim.operators.rms_norm.compute import split_of
 from npu_sim.operators.shared.normalised_rows.study import RMS_NORM
+from npu_sim.operators.shared.open_rules import between, moved
 from npu_sim.operators.shared.study import (
     Claim,
     InDumps,
+    OpenRule,
     StudyCall,
     Values,
     WrappedCall,
@@ -84,6 +87,33 @@ def _agrees(call: StudyCall, case: Case, tree: trees.Tree | None, root: Root) ->
 
 terms = single_terms(y="x*rstd*gamma", rstd="1/sqrt(mean(x^2)+epsilon)")
 """Neither output is a sum."""
+
+
+ROOT_UNITS = 2
+"""Units in the last place of fp32 by which rstd may differ (page, below the table of evidence)."""
+ROOT_IN_FP32 = (
+    "root and quotient in fp32 are taken as correctly rounded: a device may differ by two units in "
+    "the last place of rstd"
+)
+
+
+def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
+    """Yield the bounds of rstd, which contains a root and a quotient, and of y."""
+    if call.case.empty:
+        return
+    rstd, largest = result.outputs["rstd"], np.finfo(np.float32).max
+    ends = tuple(
+        # Saturated, it stands for inf.
+        np.where(rstd == largest, rstd, moved(rstd, units))
+        for units in (-ROOT_UNITS, ROOT_UNITS)
+    )
+    yield between(result, "rstd", (ends[0], ends[1]), ROOT_IN_FP32)
+    x, gamma = widen_array(call.tensors["x"]), widen_array(call.tensors["gamma"])
+    stored = partial(
+        narrow_array, dtype=str(result.outputs["y"].dtype), saturate=call.profile.saturates
+    )
+    low, high = ((x * end) * gamma for end in ends)
+    yield between(result, "y", (low, high), ROOT_IN_FP32, stored)
 
 
 NORM_TOLERANCE = 1 + 2.0**-6

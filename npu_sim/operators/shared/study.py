@@ -75,7 +75,6 @@ __all__ = [
     "Tree",
     "Values",
     "WrappedCall",
-    "any_order",
     "count_units",
     "different",
     "fold_in_arrival_order",
@@ -84,7 +83,6 @@ __all__ = [
     "left_fold",
     "miscounted_calls",
     "no_claims",
-    "open_rule",
     "plan",
     "probe_terms",
     "rows_of_last_axis",
@@ -379,62 +377,6 @@ def formula_results(
     """
     declared: Operator = load_operator(operator)
     return declared.hook(FORMULA)(arguments, tensors, np.dtype(precision))
-
-
-def open_rule(
-    result: Result, output: str, exact: np.ndarray, radius: np.ndarray, reason: str
-) -> OpenRule:
-    """Return the rule of an output that allows all values within a radius, rounded to its dtype."""
-    from npu_sim.kernels.shared.elementwise import narrow_array
-
-    dtype, tiny = canonical_dtype(result.outputs[output].dtype), 2.0**-149
-    low, high = (
-        narrow_array((exact + side).astype(np.float32), dtype).astype(np.float64)
-        for side in (-radius - tiny, radius + tiny)
-    )
-    finite = np.isfinite(low) & np.isfinite(high)
-    lowest, highest = np.where(finite, low, -np.inf), np.where(finite, high, np.inf)
-    return OpenRule(output, lowest, highest, reason)
-
-
-LARGEST_FP32 = float(np.finfo(np.float32).max)
-
-
-def any_order(
-    name: str,
-    output: np.ndarray,
-    sums: tuple[np.ndarray, np.ndarray],
-    terms: int,
-    reason: str,
-    saturate: bool,
-) -> OpenRule:
-    """Return the rule that the fp32 sums of an output are taken in any order.
-
-    With m operations of relative error u = 2^-24, a result lies within m*u / (1 - m*u) of the sum
-    of magnitudes from the exact sum; rounding to the dtype of the output is monotonic. Where fp32
-    may overflow, every value is possible.
-
-    - ``name``, ``output``: the output, of which only the dtype matters.
-    - ``sums``: exact sums and sums of magnitudes, in fp64 and in the shape of the output.
-    - ``terms``: largest number of rounded operations of an element.
-    - ``reason``: reason of the rule.
-    - ``saturate``: whether the product saturates results.
-    """
-    from npu_sim.kernels.shared.elementwise import narrow_array
-
-    exact, magnitudes = sums
-    error = terms * 2.0**-24
-    safe = magnitudes * (1 + 2 * error) < LARGEST_FP32
-    if error >= 0.5:
-        safe = np.zeros_like(safe)
-    # The exact sums are rounded to fp64.
-    radius = np.where(safe, magnitudes * (error / (1 - error) + terms * 2.0**-51), np.inf)
-    exact, dtype = np.where(safe, exact, 0.0), canonical_dtype(output.dtype)
-    low, high = (
-        narrow_array((exact + side).astype(np.float32), dtype, saturate=saturate).astype(np.float64)
-        for side in (-radius, radius)
-    )
-    return OpenRule(name, low, high, reason)
 
 
 Numbers = dict[str, Any]

@@ -18,6 +18,7 @@ from npu_sim.operators.shared.gated_halves.study import (
     VANISHING,
     contradictions,
 )
+from npu_sim.operators.shared.open_rules import open_rule
 from npu_sim.operators.shared.study import (
     Experiment,
     InDumps,
@@ -30,7 +31,6 @@ from npu_sim.operators.shared.study import (
     WrappedCall,
     fused_differs,
     no_claims,
-    open_rule,
     single_terms,
     study_call,
 )

@@ -14,6 +14,7 @@ from npu_sim.operators.shared.gated_halves.study import (
     VANISHING,
     contradictions,
 )
+from npu_sim.operators.shared.open_rules import open_rule
 from npu_sim.operators.shared.study import (
     InDumps,
     OpenRule,
@@ -21,7 +22,6 @@ from npu_sim.operators.shared.study import (
     Values,
     WrappedCall,
     no_claims,
-    open_rule,
     single_terms,
 )
 from npu_sim.operators.swi_glu_grad.compute import formula

@@ -34,5 +34,5 @@ DIFFERENCES = Differences(
     compute=compute.compute,
     program=timeline.program,
     claims=study.claims,
-    open_rules=None,  # those of other products do not concern this kernel
+    open_rules=study.open_rules,
 )

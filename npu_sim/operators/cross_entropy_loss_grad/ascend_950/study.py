@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Case, Text
+from npu_sim.framework.vocabulary import Case, Result, Text
 from npu_sim.operators.cross_entropy_loss_grad.ascend_950.compute import (
     pass_rows,
     row_ranges,
     sums_weights,
 )
-from npu_sim.operators.shared.study import Claim, StudyCall, probe_terms, trees
+from npu_sim.operators.cross_entropy_loss_grad.study import rules_of_exp
+from npu_sim.operators.shared.study import Claim, OpenRule, StudyCall, probe_terms, trees
+from npu_sim.tiling.cross_entropy_loss_grad import NONE
 
 CODES = 3
 """Different terms of a probe; each is the weight of a class of its own."""
@@ -77,3 +79,9 @@ def _outside(call: StudyCall, codes: np.ndarray) -> np.ndarray:
         gradient = float(result[int(np.argmax(code == 0)), CODES])
         counts[position] = 0 if np.isinf(gradient) else round(1 / gradient)
     return counts
+
+
+def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
+    """Yield the bound of x_grad: exp and quotients, with ``none`` without smoothing exp alone."""
+    divides = call.case.row.reduction != NONE or call.arguments.label_smoothing > 0
+    yield from rules_of_exp(call, result, divides=divides)

@@ -28,5 +28,5 @@ DIFFERENCES = Differences(
     causes=study.causes,
     changes=study.CHANGES,
     parts=None,  # no sum depends on the order in which cores finish
-    open_rules=None,  # what is open on other products concerns a kernel that does not run here
+    open_rules=study.open_rules,
 )

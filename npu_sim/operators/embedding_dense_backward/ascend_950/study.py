@@ -12,11 +12,13 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
+from npu_sim.framework.vocabulary import Result
 from npu_sim.operators.embedding_dense_backward import study as shared
 from npu_sim.operators.embedding_dense_backward.ascend_950.plan import PAIRS_TESTED
 from npu_sim.operators.embedding_dense_backward.declaration import KERNEL_GRAD_V2
 from npu_sim.operators.embedding_dense_backward.study import IndexRun, TreeOfRow, chunks_of
-from npu_sim.operators.shared.study import Changes, Claim, StudyCall, Tree, left_fold
+from npu_sim.operators.shared.open_rules import open_rule
+from npu_sim.operators.shared.study import Changes, Claim, OpenRule, StudyCall, Tree, left_fold
 from npu_sim.tiling.ascend_950 import embedding_dense_backward as v2
 from npu_sim.tiling.ascend_950.embedding_dense_backward import embedding_dense_grad as v1
 
@@ -94,3 +96,28 @@ def tree_of_v2(
     if core_of[0] == core_of[-1]:
         return slots[-1]
     return left_fold(chunks_of(slots, GROUP_OF_V2)) if merges else None
+
+
+def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
+    """Yield the bound of a scaled gradient: 1/count and quotients are documented to 1 ulp.
+
+    A result in fp32 is its own centre. The fp32 value of one in 16 bits lies within the bound of
+    the sum's rounding from the exact one.
+    """
+    if call.case.empty or not call.arguments.scale_grad_by_freq:
+        return
+    output = result.outputs["grad_weight"]
+    exact, sizes = shared.sums_in_fp64(call)
+    if output.dtype == np.float32:
+        exact, error = output.astype(np.float64), np.zeros(1)
+    else:
+        rows = shared.rows_of_weights(call)
+        error = rows[:, None] * 2.0**-24 * sizes
+    radius = np.abs(exact) * 2.0**-21 + error
+    yield open_rule(
+        result,
+        "grad_weight",
+        exact,
+        radius,
+        "1/count in fp32 is documented to 1 ulp only: every value within that bound is possible",
+    )
