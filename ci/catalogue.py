@@ -76,8 +76,6 @@ def found_in(path: Path) -> Iterator[tuple[str, str]]:
         match node:
             case ast.FunctionDef(returns=ast.Constant(None)) if node.name.endswith("_command"):
                 yield "template", " ".join((ast.get_docstring(node) or "").split())
-            case ast.Call(ast.Name("command"), names):  # of a function and its options
-                seen |= {id(name) for name in names}
             case ast.Call(ast.Name("AclnnError" | "UsageError"), texts, fields) if fields:
                 for argument in texts:
                     match argument:
@@ -113,15 +111,14 @@ def known() -> Catalog:
 
 
 def helps() -> Iterator[str]:
-    """Yield the help of every option that commands take from a docstring."""
-    from npu_sim.cli.app import command_module, command_names
-    from npu_sim.cli.options import COMMANDS, option_help
+    """Yield the help of every option of a command, that of docstrings too."""
+    from npu_sim.cli.app import command_names, handler_of
+    from npu_sim.cli.options import COMMANDS, option_helps
 
     for name in command_names():
-        command_module(name)
-    for command in COMMANDS.values():
-        texts = (option_help(command, name) for name in command.options)
-        yield from filter(str.strip, texts)
+        handler_of(name)  # registers itself
+    for handler in COMMANDS:
+        yield from filter(str.strip, option_helps(handler))
 
 
 def extracted() -> tuple[dict[str, set[str]], list[str], set[str]]:

@@ -19,7 +19,7 @@ def main() -> None:
     if handler is signal.default_int_handler:  # a background process ignores interruptions
         signal.signal(signal.SIGINT, _end)
     from npu_sim.cli import main as command
-    from npu_sim.cli.output import INTERRUPTED, INTERRUPTION
+    from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
 
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, INTERRUPTION.interrupt)

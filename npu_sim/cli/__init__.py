@@ -8,7 +8,8 @@ from typing import Any
 import typer
 
 from npu_sim.cli.app import app
-from npu_sim.cli.output import INTERRUPTED, INTERRUPTION, report
+from npu_sim.cli.errors import report
+from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
 from npu_sim.language import using_arguments
 from npu_sim.status import NpuSimError
 

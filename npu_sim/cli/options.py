@@ -1,183 +1,132 @@
-"""Options of commands, made from the signatures and docstrings of the functions behind them.
+"""Options of commands: the keyword-only parameters of their handlers.
 
-:func:`command` names the function of a command and its options. An option takes its type and
-default from the parameter of that name and its help from the docstring of the function, or of
-:func:`npu_sim.run` for what all calls have; what only the command line has stands in
-``SHARED_OPTIONS``.
+An option has the type and the default of its parameter, and the help of the parameter of the same
+name in the docstring of the function behind the command, or of :func:`npu_sim.run` for what all
+calls have. What a function does not state is annotated: ``Annotated[..., typer.Option(help=...)]``.
 """
 
 import inspect
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from copy import copy
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import typer
 from typer import CallbackParam
+from typer.models import OptionInfo
 
-from npu_sim.cli.lazy import cores, files, show
-from npu_sim.cli.output import with_progress
+import npu_sim
+from npu_sim.cli.output_files import require_writable
 from npu_sim.language import Text
+from npu_sim.operators import run
 from npu_sim.status import UsageError
 
-OUTPUT_FILES = (
-    "figure",
-    *("out", "junit", "report", "rows_out", "sarif", "tiling_bytes", "trace", "write_baseline"),
-)
-"""Options that name files to be written."""
-RUN = "npu_sim.operators:run"
-"""Function that describes the options of every call."""
-
-
-class Option(NamedTuple):
-    """Parts of an option that its function does not state; None or empty ones are as stated."""
-
-    help: str = ""
-    kind: Any = None
-    """Type of the value, such as ``Path | None``."""
-    default: Any = None
-    flags: str = ""
-    """Spellings, such as ``--products,--product``; made from the name if empty."""
-    extra: Mapping[str, Any] = {}
-    """Further arguments of ``typer.Option``."""
-
-
-class Command(NamedTuple):
-    """The function behind a command, ``module:name``, and its options by name."""
-
-    place: str
-    """Empty for a command without one."""
-    options: Mapping[str, Option]
-
-
-COMMANDS: dict[Callable[..., None], Command] = {}
-"""Commands by their handlers."""
 Handler = Callable[..., None]
 
 
-class Options(SimpleNamespace):
-    """Values of a command's options by name, and the function they are for.
+class PerOperator(NamedTuple):
+    """A command with one subcommand per operator, such as ``plan``.
 
-    Attributes
-    ----------
-    call
-        Values of the options that are parameters of the function.
+    Its handler takes the operator's name and, with ``takes_arguments``, the typed arguments.
     """
 
-    def __init__(self, declared: Command, values: dict[str, Any]) -> None:
-        super().__init__(**values)
-        self.declared = declared
-        taken = _parameters(declared.place)
-        self.call = {name: value for name, value in values.items() if name in taken}
-
-    def answer(self, *arguments: Any, **keywords: Any) -> Any:
-        """Return the answer of the function for these arguments and the options it takes."""
-        function, keywords = self.function, {**self.call, **keywords}
-        if "progress" not in _parameters(self.declared.place):
-            return function(*arguments, **keywords)
-        return with_progress(lambda report: function(*arguments, progress=report, **keywords))
-
-    @property
-    def function(self) -> Callable[..., Any]:
-        """The function behind the command."""
-        return _loaded(self.declared.place)
-
-    def profile(self) -> Any:
-        """Return the product with its SoC and release."""
-        return cores.load_profile(self.product, self.soc, self.release)
+    takes_arguments: bool = True
+    """Whether the subcommands have an option for each argument of the operator."""
+    example: str = ""
+    """Text after the arguments in the example of an operator's help."""
+    computes: bool = False
+    """Whether the command computes its example, which then has small sizes."""
+    takes_files: bool = False
+    """Whether tensors, outputs too, are files and not shapes."""
+    epilog: Callable[[str], str] | None = None
+    """Function that returns the last lines of an operator's help; it takes the operator's name."""
 
 
-def command(place: str, options: str, **own: Option) -> Callable[[Handler], Handler]:
-    """Return a decorator that gives a handler the options of a function.
+class Command(NamedTuple):
+    """What the decorator :func:`command` states of a handler."""
 
-    - ``place``: ``module:name`` of the function behind the command.
-    - ``options``: names of the options in the order of the help.
-    - ``own``: what is not as the function or ``SHARED_OPTIONS`` states it.
-    """
-    shown = {
-        name: own.get(name) or SHARED_OPTIONS.get(name) or Option() for name in options.split()
-    }
+    function: Callable[..., Any] | None
+    """Function behind the command; None without one."""
+    per_operator: PerOperator | None
+    """How operators are subcommands; None for a command without."""
+    epilog: str
+    """Last lines of the help."""
+    settings: dict[str, Any] | None
+    """Further settings of click's context."""
+
+
+COMMANDS: dict[Handler, Command] = {}
+"""Commands by their handlers."""
+
+
+def command(
+    function: Callable[..., Any] | None = None,
+    per_operator: PerOperator | None = None,
+    epilog: str = "",
+    settings: dict[str, Any] | None = None,
+) -> Callable[[Handler], Handler]:
+    """Return a decorator that makes a handler a command; see :class:`Command`."""
 
     def decorated(handler: Handler) -> Handler:
-        COMMANDS[handler] = Command(place, shown)
+        COMMANDS[handler] = Command(function, per_operator, epilog, settings)
         return handler
 
     return decorated
 
 
-def flattened(handler: Handler) -> Handler:
-    """Return a handler with a parameter for every option, from which typer makes the command."""
-    declared = COMMANDS.get(handler)
-    if declared is None:
-        return handler
-    given = [
-        parameter
+def with_options(handler: Handler) -> Handler:
+    """Return a handler whose options have the flags and the help that typer reads."""
+    function = COMMANDS[handler].function
+    parameters = [
+        _option(parameter, function) if parameter.kind is parameter.KEYWORD_ONLY else parameter
         for parameter in inspect.signature(handler).parameters.values()
-        if parameter.annotation is not Options
     ]
-    parameters = [*given, *(_parameter(declared, name) for name in declared.options)]
 
-    def run(*arguments: Any, **values: Any) -> None:
-        taken = dict(zip((parameter.name for parameter in given), arguments, strict=False))
-        rest = {
-            parameter.name: values.pop(parameter.name)
-            for parameter in given
-            if parameter.name in values
-        }
-        handler(**taken, **rest, options=Options(declared, values))
+    def run_command(*arguments: Any, **values: Any) -> None:
+        handler(*arguments, **values)
 
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    run.__doc__ = handler.__doc__
-    return run
+    run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run_command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run_command.__doc__ = handler.__doc__
+    return run_command
 
 
-def _parameter(declared: Command, name: str) -> inspect.Parameter:
+def _option(parameter: inspect.Parameter, function: Callable[..., Any] | None) -> inspect.Parameter:
     """Return an option as a parameter that typer reads."""
-    own, default = declared.options[name], declared.options[name].default
-    stated = _parameters(declared.place).get(name) or _parameters(RUN).get(name)
-    if own == Option() or (default is None and own.kind is None):
-        assert stated is not None, name
-        default = stated.default
-    kind = own.kind or (str | None if default is None else type(default))
-    flag = "--" + name.replace("_", "-")
-    flags = own.flags or (f"{flag}/--no-{flag[2:]}" if default is True else flag)
-    option = typer.Option(*flags.split(","), help=option_help(declared, name), **own.extra)
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
-    )
+    kind, option = parameter.annotation, typer.Option()
+    if get_origin(kind) is Annotated:
+        kind, option = get_args(kind)[0], copy(get_args(kind)[1])
+    if get_origin(kind) is Literal:
+        kind = str  # the function refuses other words, as for programs
+    if not isinstance(option.default, str):  # typer's place of the first flag
+        flag = "--" + parameter.name.replace("_", "-")
+        option.param_decls = (f"{flag}/--no-{flag[2:]}" if parameter.default is True else flag,)
+    option.help = option.help or option_help(parameter.name, function)
+    return parameter.replace(annotation=Annotated[kind, option])
 
 
-def option_help(declared: Command, name: str) -> str:
-    """Return the help of an option: its own, or the text of the docstring of its function."""
-    text = declared.options[name].help or _texts(declared.place).get(name) or _texts(RUN)[name]
+def option_helps(handler: Handler) -> Iterator[str]:
+    """Yield the help of every option of a handler."""
+    for parameter in inspect.signature(with_options(handler)).parameters.values():
+        for option in get_args(parameter.annotation)[1:]:
+            if isinstance(option, OptionInfo):
+                yield option.help or ""
+
+
+def option_help(name: str, function: Callable[..., Any] | None) -> str:
+    """Return the help of an option from the docstring of its function."""
+    text = _texts(function).get(name) or _texts(run)[name]
     while reference := re.match(r"As for :func:(?:npu_sim\.)?(\w+)", text):
-        text = _texts(f"npu_sim:{reference[1]}")[name]
+        text = _texts(getattr(npu_sim, reference[1]))[name]
     return text
 
 
 @lru_cache
-def _loaded(function: str) -> Callable[..., Any]:
-    """Return a function by its place, ``module:name``."""
-    module, _, name = function.partition(":")
-    loaded: Callable[..., Any] = getattr(import_module(module), name)
-    return loaded
-
-
-@lru_cache
-def _parameters(function: str) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a function by name; none for no function."""
-    return inspect.signature(_loaded(function)).parameters if function else {}
-
-
-@lru_cache
-def _texts(function: str) -> dict[str, str]:
+def _texts(function: Callable[..., Any] | None) -> dict[str, str]:
     """Return the texts of parameters in a numpy docstring, each in one line without markup."""
-    text = (function and inspect.getdoc(_loaded(function))) or ""
+    text = (function and inspect.getdoc(function)) or ""
     listed = text.partition("Parameters\n----------\n")[2].partition("\n\n")[0]
     entries = re.split(r"^(?=\S)", listed, flags=re.MULTILINE)
     return {
@@ -187,56 +136,25 @@ def _texts(function: str) -> dict[str, str]:
     }
 
 
-def chosen_release(options: Options) -> str | None:
+def chosen_release(release: str | None, releases: bool) -> str | None:
     """Return the release of a command that also has ``--releases``, which stands for all.
 
     Raises UsageError when both are given.
     """
-    if options.releases and options.release is not None:
+    if releases and release is not None:
         raise UsageError(
             "release", "--release and --releases exclude each other", "leave one of them out"
         )
-    return "all" if options.releases else options.release
-
-
-def require_writable(parameter: CallbackParam, path: Path | None) -> Path | None:
-    """Check that a file can be written, while options are read and before any work is done.
-
-    Raises UsageError for a path that cannot be written, or that npu_sim does not replace.
-    """
-    assert parameter.name in OUTPUT_FILES
-    if path is not None:
-        files.writing.require_target(path, str(parameter.name))
-    return path
+    return "all" if releases else release
 
 
 def require_picture(parameter: CallbackParam, path: Path | None) -> Path | None:
     """Check that a picture can be written; raise UsageError for another ending or the path."""
     if path is not None:
-        show.svg.require_ending(path)
+        from npu_sim.show.svg import require_ending  # pictures are loaded where one is asked for
+
+        require_ending(path)
     return require_writable(parameter, path)
-
-
-def require_separate_files(ctx: typer.Context) -> None:
-    """Raise UsageError if an output file of a command is also an input or another output."""
-    options = {**ctx.find_root().params, **ctx.params}
-    outputs = {name: Path(options.pop(name)) for name in OUTPUT_FILES if options.get(name)}
-    if outputs:
-        files.writing.require_separate(outputs, _named_files(list(options.values())))
-
-
-def _named_files(value: Any) -> Iterator[Path]:
-    """Yield the existing files that options name, in lists (``a.yaml,b.yaml``) too."""
-    if isinstance(value, list | tuple):
-        for entry in value:
-            yield from _named_files(entry)
-    elif str(value) == "-":
-        yield Path("/dev/stdin")
-    elif isinstance(value, str | Path):
-        text = re.sub(r"(?<=\.npy):\w+$", "", str(value))
-        names = {text, *re.split("[,=]", text)}
-        # Path.is_file raises for a text that is too long for a name.
-        yield from (Path(name) for name in names if os.path.isfile(name))  # noqa: PTH113
 
 
 def seed_of(typed: str | int) -> int:
@@ -260,38 +178,55 @@ def seed_of(typed: str | int) -> int:
     return seed
 
 
-BOTH_MODES = Option(
-    "The determinism switch; both when left out.",
+# Options of several commands that are not as their functions state them.
+
+Json = Annotated[bool, typer.Option(help="Print JSON instead of text.")]
+Csv = Annotated[bool, typer.Option(help="Print CSV with raw numbers in place of text.")]
+Seed = Annotated[
+    int,
+    typer.Option(
+        help="Seed of the random core order and of generated data.",
+        parser=seed_of,
+        metavar="NUMBER",
+    ),
+]
+Threads = Annotated[
+    int | None, typer.Option(help="Threads the kernels use; all cores when left out.")
+]
+Rows = Annotated[
+    bool, typer.Option(help="List the rows that can differ between runs, the twenty worst.")
+]
+RowsOut = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write every row that can differ to this CSV file.", callback=require_writable
+    ),
+]
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write a report to this HTML file; it opens offline.", callback=require_writable
+    ),
+]
+Figure = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write one picture; the file is named after it: cores.svg, or cores-A2.png.",
+        callback=require_picture,
+    ),
+]
+Trace = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write the lower-bound timeline to this file, as Chrome trace events for Perfetto.",
+        callback=require_writable,
+    ),
+]
+BothModes = Annotated[
     bool | None,
-    flags="--deterministic/--no-deterministic",
-)
-WRITES: dict[str, Any] = {"callback": require_writable}
-SHARED_OPTIONS = {
-    "json": Option("Print JSON instead of text.", bool, False),
-    "csv": Option("Print CSV with raw numbers in place of text.", bool, False),
-    "seed": Option(
-        "Seed of the random core order and of generated data.",
-        int,
-        0,
-        extra={"parser": seed_of, "metavar": "NUMBER"},
+    typer.Option(
+        "--deterministic/--no-deterministic", help="The determinism switch; both when left out."
     ),
-    "threads": Option("Threads the kernels use; all cores when left out.", int | None),
-    "rows": Option("List the rows that can differ between runs, the twenty worst.", bool, False),
-    "rows_out": Option(
-        "Write every row that can differ to this CSV file.", Path | None, extra=WRITES
-    ),
-    "report": Option(
-        "Write a report to this HTML file; it opens offline.", Path | None, extra=WRITES
-    ),
-    "figure": Option(
-        "Write one picture; the file is named after it: cores.svg, or cores-A2.png.",
-        Path | None,
-        extra={"callback": require_picture},
-    ),
-    "trace": Option(
-        "Write the lower-bound timeline to this file, as Chrome trace events for Perfetto.",
-        Path | None,
-        extra=WRITES,
-    ),
-}
-"""Options of several commands that are no parameters of their functions."""
+]
+Products = Annotated[str | None, typer.Option("--products", "--product")]
+Socs = Annotated[str | None, typer.Option("--socs", "--soc")]

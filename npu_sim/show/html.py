@@ -10,7 +10,6 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from npu_sim import __version__
@@ -39,16 +38,14 @@ def asset(name: str) -> str:
 
 def render(document: Document) -> str:
     """Return a document as HTML; the plotting library is included only if there are curves."""
-    return (
-        _environment()
-        .get_template("report.html")
-        .render(
-            document=document,
-            footer=say("Made by npu-sim {version}. {origin}", document, version=__version__),
-            style=Markup(asset("report.css")),
-            scripts=[Markup(script) for script in _scripts(document)],
-        )
+    template = _environment().get_template("report.html")
+    text: str = template.render(
+        document=document,
+        footer=say("Made by npu-sim {version}. {origin}", document, version=__version__),
+        style=Markup(asset("report.css")),
+        scripts=[Markup(script) for script in _scripts(document)],
     )
+    return text
 
 
 def embedded(document: Document) -> str:
@@ -67,7 +64,9 @@ def block_html(block: Block) -> Markup:
 
 
 @lru_cache
-def _environment() -> Environment:
+def _environment() -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # loaded by the first report
+
     environment = Environment(
         loader=PackageLoader("npu_sim.show"),
         autoescape=True,

@@ -3,7 +3,7 @@
 import pytest
 
 import npu_sim
-from npu_sim.cli.output import print_text
+from npu_sim.cli.printing import print_text
 from npu_sim.framework.planning import fixed_call
 from npu_sim.operators.loading import load_operator
 from npu_sim.registry import all_operators

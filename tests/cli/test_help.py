@@ -46,7 +46,9 @@ def test_commands_are_listed_under_their_headings(helped):
         for heading, rows in panels.items()
         if heading in HEADINGS
     }
-    assert listed == {heading: names for heading, names in headings().items() if names}
+    assert listed == {
+        heading: tuple(name for name, _ in lines) for heading, lines in headings().items() if lines
+    }
     assert get_command(app).list_commands(None) == command_names()
 
 

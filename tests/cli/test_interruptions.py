@@ -94,7 +94,7 @@ def test_an_interruption_that_a_library_converts_is_one_line_and_exit_130():
 def test_a_signal_that_a_library_swallows_still_ends_the_process():
     """A compiler callback suppresses errors too: the watching thread ends the process."""
     code = (
-        "import signal, sys, time; from npu_sim.cli.output import INTERRUPTION\n"
+        "import signal, sys, time; from npu_sim.cli.interruption import INTERRUPTION\n"
         "INTERRUPTION.watch(); signal.signal(signal.SIGINT, lambda *_: None)\n"
         "print('ready', flush=True); time.sleep(60)"
     )

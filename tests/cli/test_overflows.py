@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 import npu_sim
-from npu_sim.cli.output import print_text
+from npu_sim.cli.printing import print_text
 from npu_sim.cores import config_directory, load_profile
 from npu_sim.framework.checking import checked_call
 from npu_sim.framework.inference import plan_arguments

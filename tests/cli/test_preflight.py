@@ -406,16 +406,16 @@ def test_sarif_has_what_the_schema_of_2_1_0_requires(cli, calls, tmp_path):
 
 
 def test_an_interruption_says_which_part_is_done(monkeypatch, capsys):
-    from npu_sim.cli import output
-    from npu_sim.cli.output import Interruption
+    from npu_sim.cli import progress
+    from npu_sim.cli.interruption import Interruption
 
     def work(report):
         report("checking calls", 0.62)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(output, "INTERRUPTION", Interruption())
+    monkeypatch.setattr(progress, "INTERRUPTION", Interruption())
     with pytest.raises(KeyboardInterrupt):
-        output.with_progress(work)
+        progress.with_progress(work)
     assert capsys.readouterr().err == "interrupted: checking calls, 62.0 % done\n"
 
 

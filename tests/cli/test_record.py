@@ -87,10 +87,10 @@ def test_an_earlier_recording_is_replaced_on_request_only(cli, script, tmp_path,
 
 
 def test_an_interruption_says_how_many_calls_are_lost(cli, tmp_path, monkeypatch):
-    from npu_sim.cli.commands import preflight
-    from npu_sim.cli.output import Interruption
+    from npu_sim.cli.commands import record
+    from npu_sim.cli.interruption import Interruption
 
-    monkeypatch.setattr(preflight, "INTERRUPTION", Interruption())
+    monkeypatch.setattr(record, "INTERRUPTION", Interruption())
     path, out = tmp_path / "train.py", tmp_path / "calls.jsonl"
     text = SCRIPT.replace("import beside\n", "").replace(
         "sys.exit(beside.CODE)", "raise KeyboardInterrupt"

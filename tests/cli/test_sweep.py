@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.cli.output import Interruption
+from npu_sim.cli.interruption import Interruption
 from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.sweeps.writers import open_columns
 from tests.sweeps.conftest import FEW
@@ -146,7 +146,7 @@ def test_planning_and_limits_do_not_load_numba():
     script = """
 import json, sys
 import npu_sim
-from npu_sim.cli.output import Interruption
+from npu_sim.cli.interruption import Interruption
 npu_sim.limits("embedding_dense_backward", "dim", product="atlas_train")
 npu_sim.explain("embedding_dense_backward", grad="64x8:fp32", indices="64:int32", num_weights=5)
 npu_sim.diff("embedding_dense_backward", grad="64x8:fp32", indices="64:int32", num_weights=5)

@@ -7,7 +7,7 @@ from inspect import getdoc
 import pytest
 
 import npu_sim
-from npu_sim.cli.app import HEADINGS, headings
+from npu_sim.cli.app import COMMANDS, HEADINGS, headings
 from npu_sim.tool_packages import public_names, tools
 
 TOOLS = sorted(tools().values())
@@ -32,7 +32,11 @@ def test_the_views_of_a_tool_stand_in_its_package(tool):
 
 
 def test_commands_of_tools_follow_those_of_the_core_under_their_headings():
-    added = {heading: names[len(HEADINGS[heading]) :] for heading, names in headings().items()}
+    listed = {heading: [name for name, _ in lines] for heading, lines in headings().items()}
+    core = {
+        heading: [name for name in names if name in COMMANDS] for heading, names in listed.items()
+    }
+    added = {heading: tuple(names[len(core[heading]) :]) for heading, names in listed.items()}
     assert {heading: names for heading, names in added.items() if names} == {
         "Start": ("explore",),
         "Many calls": ("profile",),

@@ -1,165 +1,200 @@
-"""``npu-sim study`` on a user's own data, and ``npu-sim caveats``."""
+"""``npu-sim study``: studies of a call on the user's own data."""
 
 from typing import Annotated, Any
 
 import typer
 
-from npu_sim.cli.lazy import files, kernels, operators, show, studies
-from npu_sim.cli.operators import Action, NpuSimGroup, add_action, typed_arrays
-from npu_sim.cli.options import Option, Options, command
-from npu_sim.cli.output import command_on, print_json, print_text, show_answer, write_report
-from npu_sim.language import Text, Verbatim, joined, say
-
-study_app = typer.Typer(cls=NpuSimGroup, no_args_is_help=True)
-
-
-@command(
-    "npu_sim.studies.determinism:study_determinism",
-    "product soc release seed threads report json random_orders rows rows_out deterministic",
-    random_orders=Option(extra={"min": 0}),
-    deterministic=Option(" ", bool, False, extra={"hidden": True}),
+from npu_sim.cli.arguments import Arguments
+from npu_sim.cli.arrays import typed_arrays
+from npu_sim.cli.help import NpuSimGroup
+from npu_sim.cli.operators import operator_group
+from npu_sim.cli.options import Json, PerOperator, Report, Rows, RowsOut, Seed, Threads, command
+from npu_sim.cli.output import print_answer, write_document, write_report
+from npu_sim.cli.printing import print_json, print_text
+from npu_sim.cli.progress import with_progress
+from npu_sim.cli.reproducing import command_on
+from npu_sim.cli.threads import limit_threads
+from npu_sim.cores import Profile, load_profile
+from npu_sim.files.writing import write_text
+from npu_sim.framework.target import CoreOrder
+from npu_sim.language import say
+from npu_sim.show.layout import Paragraph, lines_table
+from npu_sim.show.studies import (
+    SHOWN_CLASSES,
+    certificate_lines,
+    precision_meanings,
+    rows_csv,
+    rows_view,
+    study_report,
 )
-def determinism_command(operator: str, arguments: dict[str, Any], options: Options) -> None:
+from npu_sim.studies.certificate import certify
+from npu_sim.studies.determinism import study_determinism
+from npu_sim.studies.invariance import study_invariance
+from npu_sim.studies.precision import study_precision
+
+
+@command(study_determinism, PerOperator(computes=True))
+def determinism_command(
+    operator: str,
+    arguments: Arguments,
+    *,
+    product: str | None = None,
+    soc: str | None = None,
+    release: str | None = None,
+    seed: Seed = 0,
+    threads: Threads = None,
+    report: Report = None,
+    json: Json = False,
+    random_orders: Annotated[int, typer.Option(min=0)] = 32,
+    rows: Rows = False,
+    rows_out: RowsOut = None,
+    deterministic: Annotated[bool, typer.Option(help=" ", hidden=True)] = False,
+) -> None:
     """Try many legal orders of the cores' additions and show what moves."""
-    study = _study(options, operator, arguments, deterministic=options.deterministic)
-    variable_rows = [output.rows for output in study.outputs]
-    if options.rows_out is not None:
-        files.writing.write_text(options.rows_out, show.studies.rows_csv(variable_rows))
-    if options.rows and not options.json:
-        print_text(show.studies.rows_view(variable_rows))
-
-
-@command(
-    "npu_sim.studies.precision:study_precision",
-    "product soc release seed threads report json deterministic",
-)
-def precision_command(operator: str, arguments: dict[str, Any], options: Options) -> None:
-    """Measure the error of every dtype and math type against float64, with verdicts and causes."""
-    _study(options, operator, arguments, deterministic=options.deterministic)
-
-
-@command(
-    "npu_sim.studies.invariance:study_invariance", "product soc release seed threads report json"
-)
-def invariance_command(operator: str, arguments: dict[str, Any], options: Options) -> None:
-    """Test whether the bits of a result change with batch, position, padding, cores, product, mode
-    or dtype path.
-    """
-    _study(options, operator, arguments)
-
-
-def _study(options: Options, operator: str, arguments: dict[str, Any], **switches: bool) -> Any:
-    """Make a study, show it and return it."""
-    call = _call(operator, arguments, options)
-    study = options.answer(operator, **call, **switches)
-    show_answer("study", study, options, command_on(call["product"], seed=options.seed))
-    return study
-
-
-@command(
-    "npu_sim.studies.certificate:certify",
-    "product soc release seed threads report json deterministic core_order probe",
-)
-def certificate_command(operator: str, arguments: dict[str, Any], options: Options) -> None:
-    """Print the exact summation tree of every class of output elements, recovered from the kernel
-    as well.
-    """
-    call = _call(operator, arguments, options)
-    order = {"core_order": options.core_order, "seed": options.seed}
-    certificates = options.answer(operator, **call, **order)
-    found, lines = len(certificates), list(show.studies.certificate_lines(certificates))
-    headline = say("{operator}: {found} classes of elements", operator=operator, found=found)
-    data = {"certificates": [certificate.as_dict() for certificate in certificates]}
-    write_report(
-        options.report,
-        lambda: show.studies.study_report(
-            headline, lines, data, command_on(call["product"], **order)
-        ),
+    profile = load_profile(product, soc, release)
+    call = _call(operator, arguments, profile, seed, threads)
+    study = with_progress(
+        lambda progress: study_determinism(
+            operator,
+            random_orders=random_orders,
+            seed=seed,
+            deterministic=deterministic,
+            progress=progress,
+            **call,
+        )
     )
-    if options.json:
-        print_json("study", {"operator": operator, **data})
-    else:
-        listed = show.layout.lines_table(lines[: 2 * show.studies.SHOWN_CLASSES])
-        more = found - show.studies.SHOWN_CLASSES
-        rest = [say("{count} more classes: --json or --report", count=more)] if more > 0 else []
-        print_text(show.layout.Paragraph(headline, "bold green"), "", listed, *rest)
+    _show(study, profile, seed, report, json)
+    variable_rows = [output.rows for output in study.outputs]
+    if rows_out is not None:
+        write_text(rows_out, rows_csv(variable_rows))
+    if rows and not json:
+        print_text(rows_view(variable_rows))
 
 
-def _precision_notes(operator: str) -> str:
+def _meanings(operator: str) -> str:
     """Return the references of a precision study and the meaning of its verdicts."""
     return "\n\n".join(
         say("{name}: {meaning}", name=name, meaning=meaning)
-        for _, name, meaning in show.studies.precision_meanings()
+        for _, name, meaning in precision_meanings()
     )
 
 
-for _action in (
-    Action("determinism", determinism_command, computes=True),
-    Action("precision", precision_command, computes=True, epilog=_precision_notes),
-    Action("invariance", invariance_command, computes=True),
-    Action("certificate", certificate_command, computes=True),
-):
-    add_action(study_app, _action, within="study")
-
-
-def _call(operator: str, arguments: dict[str, Any], options: Options) -> dict[str, Any]:
-    """Return the keywords of a study: arrays from files, or generated where shapes were typed."""
-    profile = options.profile()
-    kernels.engine.compile.limit_threads(options.threads)
-    return {**typed_arrays(operator, arguments, profile, seed=options.seed), "product": profile}
-
-
-Name = Annotated[
-    str | None,
-    typer.Argument(help="Caveat to run, or the code of one in a plan; the list when left out."),
-]
-
-
-@command("", "json")
-def caveats_command(options: Options, name: Name = None) -> None:
-    """List the documented caveats, or run one and print what it shows."""
-    if name is None:
-        if options.json:
-            print_json(
-                "caveats", {"caveats": [_data(caveat) for caveat in studies.caveats.CAVEATS]}
-            )
-            return
-
-        print_text(
-            show.layout.lines_table(
-                (Verbatim(caveat.name), caveat.title, caveat.source)
-                for caveat in studies.caveats.CAVEATS
-            )
+@command(study_precision, PerOperator(computes=True, epilog=_meanings))
+def precision_command(
+    operator: str,
+    arguments: Arguments,
+    *,
+    product: str | None = None,
+    soc: str | None = None,
+    release: str | None = None,
+    seed: Seed = 0,
+    threads: Threads = None,
+    report: Report = None,
+    json: Json = False,
+    deterministic: bool = False,
+) -> None:
+    """Measure the error of every dtype and math type against float64, with verdicts and causes."""
+    profile = load_profile(product, soc, release)
+    call = _call(operator, arguments, profile, seed, threads)
+    study = with_progress(
+        lambda progress: study_precision(
+            operator, deterministic=deterministic, progress=progress, **call
         )
-        return
-    caveat = studies.caveats.find_caveat(name)
-    if caveat is None:
-        _print_statements(name, options.json)
-        return
-    numbers, lines = caveat.experiment()
-    if options.json:
-        print_json("caveat", {**_data(caveat), "numbers": numbers})
-        return
-    print_text(Text("{title} ({source})", caveat), "", *lines)
-
-
-def _print_statements(code: str, as_json: bool) -> None:
-    """Print how plans and runs state a caveat that no experiment shows."""
-    found = studies.caveats.statements_of(code)
-    if as_json:
-        print_json("caveat", {"codes": [code], "statements": [item._asdict() for item in found]})
-        return
-    for statement in found:
-        place = (statement.operator or "several operators", statement.argument.strip("*"))
-        print_text(Text("{message} ({place})", statement, place=joined(filter(None, place), ", ")))
-    print_text(
-        "",
-        Text(
-            "no experiment shows it: npu-sim plan and run state it with the numbers of the call, "
-            "npu-sim preflight FILE --fail-on caveat finds the calls that have it"
-        ),
     )
+    _show(study, profile, seed, report, json)
 
 
-def _data(caveat: "operators.shared.study.Experiment") -> dict[str, Any]:
-    return {name: getattr(caveat, name) for name in ("name", "title", "source", "codes")}
+@command(study_invariance, PerOperator(computes=True))
+def invariance_command(
+    operator: str,
+    arguments: Arguments,
+    *,
+    product: str | None = None,
+    soc: str | None = None,
+    release: str | None = None,
+    seed: Seed = 0,
+    threads: Threads = None,
+    report: Report = None,
+    json: Json = False,
+) -> None:
+    """Test whether the bits of a result change with batch, position, padding, cores, product, mode
+    or dtype path.
+    """
+    profile = load_profile(product, soc, release)
+    call = _call(operator, arguments, profile, seed, threads)
+    study = with_progress(lambda progress: study_invariance(operator, progress=progress, **call))
+    _show(study, profile, seed, report, json)
+
+
+@command(certify, PerOperator(computes=True))
+def certificate_command(
+    operator: str,
+    arguments: Arguments,
+    *,
+    product: str | None = None,
+    soc: str | None = None,
+    release: str | None = None,
+    seed: Seed = 0,
+    threads: Threads = None,
+    report: Report = None,
+    json: Json = False,
+    deterministic: bool = False,
+    core_order: CoreOrder = "sequential",
+    probe: bool = True,
+) -> None:
+    """Print the exact summation tree of every class of output elements, recovered from the kernel
+    as well.
+    """
+    profile = load_profile(product, soc, release)
+    call = _call(operator, arguments, profile, seed, threads)
+    certificates = with_progress(
+        lambda progress: certify(
+            operator,
+            probe=probe,
+            deterministic=deterministic,
+            core_order=core_order,
+            seed=seed,
+            progress=progress,
+            **call,
+        )
+    )
+    found, lines = len(certificates), list(certificate_lines(certificates))
+    headline = say("{operator}: {found} classes of elements", operator=operator, found=found)
+    data = {"certificates": [certificate.as_dict() for certificate in certificates]}
+    reproducing = command_on(profile, core_order=core_order, seed=seed)
+    write_report(report, lambda: study_report(headline, lines, data, reproducing))
+    if json:
+        print_json("study", {"operator": operator, **data})
+    else:
+        listed = lines_table(lines[: 2 * SHOWN_CLASSES])
+        more = found - SHOWN_CLASSES
+        rest = [say("{count} more classes: --json or --report", count=more)] if more > 0 else []
+        print_text(Paragraph(headline, "bold green"), "", listed, *rest)
+
+
+def _call(
+    operator: str, arguments: Arguments, profile: Profile, seed: int, threads: int | None
+) -> dict[str, Any]:
+    """Return the keywords of a study: arrays from files, or generated where shapes were typed."""
+    limit_threads(threads)
+    return {**typed_arrays(operator, arguments, profile, seed=seed), "product": profile}
+
+
+def _show(study: Any, profile: Profile, seed: int, report: Any, json: bool) -> None:
+    """Write the report of a study if a path is given, and print the study."""
+    write_document(report, study, command_on(profile, seed=seed))
+    print_answer("study", study, json=json)
+
+
+study_command = typer.Typer(
+    cls=NpuSimGroup,
+    no_args_is_help=True,
+    help="Show what accumulation order, shapes and dtypes do to a result.",
+)
+for _name, _handler in {
+    "determinism": determinism_command,
+    "precision": precision_command,
+    "invariance": invariance_command,
+    "certificate": certificate_command,
+}.items():
+    study_command.add_typer(operator_group(f"study {_name}", _handler), name=_name)

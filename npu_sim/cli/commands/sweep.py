@@ -4,21 +4,25 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from npu_sim.cli.lazy import cores, framework, operators, show, sweeps
-from npu_sim.cli.operators import named_values
-from npu_sim.cli.options import Option, Options, command
-from npu_sim.cli.output import (
-    INTERRUPTION,
-    print_json,
-    print_text,
-    reproducing_command,
-    with_progress,
-    write_report,
-)
+import typer
+
+from npu_sim.cli.arguments import named_values
+from npu_sim.cli.interruption import INTERRUPTION
+from npu_sim.cli.options import Json, PerOperator, Report, command
+from npu_sim.cli.output import write_report
+from npu_sim.cli.printing import print_json, print_text
+from npu_sim.cli.progress import with_progress
+from npu_sim.cli.reproducing import reproducing_command
+from npu_sim.cores import DEFAULT_PRODUCT, default_release
+from npu_sim.framework.arguments import Number, Word
 from npu_sim.language import Text, Verbatim, bytes_text, joined, say
+from npu_sim.operators.loading import load_operator
+from npu_sim.show.layout import lines_table
 from npu_sim.status import UsageError
+from npu_sim.sweeps.runner import run_sweep
+from npu_sim.sweeps.space import SHOWN_VALUES, SweepSummary
 
 DIFFERENT = 1
 """Exit code if --check found differences."""
@@ -26,11 +30,11 @@ DIFFERENT = 1
 
 def epilog(operator: str) -> str:
     """Return what can vary, and an example that works."""
-    declared = operators.loading.load_operator(operator)
+    declared = load_operator(operator)
     words = {
-        axis: axis.words if isinstance(axis, framework.arguments.Word) else ("true", "false")
+        axis: axis.words if isinstance(axis, Word) else ("true", "false")
         for axis in declared.all_axes
-        if not isinstance(axis, framework.arguments.Number)
+        if not isinstance(axis, Number)
     }
     names = (
         say(
@@ -40,11 +44,7 @@ def epilog(operator: str) -> str:
         )
         for axis in declared.all_axes
     )
-    numbers = [
-        axis.name
-        for axis in declared.axes
-        if isinstance(axis, framework.arguments.Number) and axis.unit
-    ]
+    numbers = [axis.name for axis in declared.axes if isinstance(axis, Number) and axis.unit]
     sizes = (f"{numbers[-1]}=1..100000", *(f"{name}=128,512,1024" for name in numbers[-2:-1]))
     example = say(
         "npu-sim sweep {operator} {grids} --grid product=all --out plans",
@@ -58,73 +58,107 @@ def epilog(operator: str) -> str:
     )
 
 
-@command(
-    "npu_sim.sweeps.runner:run_sweep",
-    "grid sample seed columns out resume overwrite engine scheduler threads check report json",
-    grid=Option(
-        "name=values, repeatable: values with commas, ranges 1..100, 0..100:+5, 1..4096:*2; "
-        "with --sample also 1..100000:log. Other names keep their default value.",
+@command(run_sweep, PerOperator(takes_arguments=False, epilog=epilog))
+def sweep_command(
+    operator: str,
+    *,
+    grid: Annotated[
         list[str],
-        [],
-    ),
-    sample=Option(
-        "Draw this many random calls from the grid instead of every combination.", int | None
-    ),
-    seed=Option("Seed of the sample.", int, 0),
-    columns=Option("Columns to keep, with commas; all when left out.", str | None),
-    out=Option("A new folder (.npy columns), or a file ending in .csv or .parquet.", Path | None),
-    resume=Option("Go on with the interrupted sweep of --out.", bool, False),
-    overwrite=Option("Replace what a sweep wrote to --out before.", bool, False),
-    engine=Option("local, or dask: a Dask cluster.", str, "local"),
-    scheduler=Option(
-        "Address of a Dask scheduler; without it a cluster of processes is started here."
-    ),
-    threads=Option(
-        "Threads, or worker processes of a cluster started here; all cores when left out.",
+        typer.Option(
+            help="name=values, repeatable: values with commas, ranges 1..100, 0..100:+5, "
+            "1..4096:*2; with --sample also 1..100000:log. Other names keep their default value."
+        ),
+    ] = [],  # noqa: B006  (typer reads it)
+    sample: Annotated[
         int | None,
-    ),
-    check=Option(
-        "Plan so many random rows again one by one and compare.", int, 0, extra={"min": 0}
-    ),
-)
-def sweep_command(operator: str, options: Options) -> None:
+        typer.Option(
+            help="Draw this many random calls from the grid instead of every combination."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns to keep, with commas; all when left out.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A new folder (.npy columns), or a file ending in .csv or .parquet."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option(help="Go on with the interrupted sweep of --out.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option(help="Replace what a sweep wrote to --out before.")
+    ] = False,
+    engine: Annotated[str, typer.Option(help="local, or dask: a Dask cluster.")] = "local",
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of a Dask scheduler; without it a cluster of processes is started here."
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            help="Threads, or worker processes of a cluster started here; all cores when left out."
+        ),
+    ] = None,
+    check: Annotated[
+        int, typer.Option(help="Plan so many random rows again one by one and compare.", min=0)
+    ] = 0,
+    report: Report = None,
+    json: Json = False,
+) -> None:
     """Plan a grid or a random sample of calls: millions of shapes, dtypes, products and modes."""
-    if str(options.out) == "-":
+    if str(out) == "-":
         raise UsageError(
             "out",
-            Text("out = {out}: a sweep is not written to standard output", out=options.out),
+            Text("out = {out}: a sweep is not written to standard output", out=out),
             "a new folder, or a file ending in .csv or .parquet",
         )
-    columns = options.columns
     chosen = None if columns is None else [name.strip() for name in columns.split(",")]
-    grid = named_values("grid", options.grid, ())
+    values = named_values("grid", grid, ())
     started = time.perf_counter()
-    summary, different = with_progress(
-        lambda report: _swept(
-            options, report, operator, options.call | {"columns": chosen, "grid": grid}
+
+    def swept(progress: Callable[[int, int], None]) -> Any:
+        return run_sweep(
+            operator,
+            values,
+            sample=sample,
+            seed=seed,
+            columns=chosen,
+            out=out,
+            resume=resume,
+            overwrite=overwrite,
+            engine=engine,
+            scheduler=scheduler,
+            threads=threads,
+            check=check,
+            progress=progress,
         )
-    )
-    assert isinstance(summary, sweeps.space.SweepSummary)
+
+    summary, different = with_progress(lambda shown: _reported(swept, shown, out))
     seconds = time.perf_counter() - started
-    drawn = {} if options.report is None else _write_report(options, summary)
-    if options.json:
+    drawn = {} if report is None else _write_report(report, summary, seed, grid)
+    if json:
         data = {
             **summary.as_dict(),
             "seconds": seconds,
             "rows_per_second": summary.rows_now / max(summary.seconds, 1e-9),
-            "out": str(options.out) if options.out else None,
-            "checked": options.check,
+            "out": str(out) if out else None,
+            "checked": check,
             "different": [difference._asdict() for difference in different],
         }
         print_json("sweep", {**data, **drawn})
     else:
-        _print_summary(summary, seconds, options.out, options.check, different)
+        _print_summary(summary, seconds, out, check, different)
     if different:
         sys.exit(DIFFERENT)
 
 
-def _swept(
-    options: Options, report: Callable[[str, float], None], operator: str, keywords: dict[str, Any]
+def _reported(
+    swept: Callable[[Callable[[int, int], None]], Any],
+    shown: Callable[[str, float], None],
+    out: Path | None,
 ) -> Any:
     """Make the sweep and report its progress; an interruption prints how to resume."""
     done, total = 0, 1
@@ -132,10 +166,10 @@ def _swept(
     def progress(rows: int, of: int) -> None:
         nonlocal done, total
         done, total = rows, of
-        report(say("{done} of {total} rows", done=done, total=total), done / max(total, 1))
+        shown(say("{done} of {total} rows", done=done, total=total), done / max(total, 1))
 
     try:
-        return options.function(operator, **keywords, progress=progress)
+        return swept(progress)
     except KeyboardInterrupt:
         INTERRUPTION.report(
             say(
@@ -144,9 +178,9 @@ def _swept(
                     "{done} of {total} rows are in {out}.partial; go on with --resume",
                     done=done,
                     total=total,
-                    out=options.out,
+                    out=out,
                 )
-                if options.out
+                if out
                 else "nothing is kept without --out",
             )
         )
@@ -156,7 +190,7 @@ def _swept(
 def _reproducing_command(seed: int, grid: list[str]) -> str:
     """Return the command that repeats the sweep, with product and release written out."""
     named = {text.partition("=")[0].strip() for text in grid}
-    product, release = (f"product={cores.DEFAULT_PRODUCT}", f"release={cores.default_release()}")
+    product, release = (f"product={DEFAULT_PRODUCT}", f"release={default_release()}")
     return reproducing_command(
         {("--seed",): seed},
         [
@@ -166,15 +200,14 @@ def _reproducing_command(seed: int, grid: list[str]) -> str:
     )
 
 
-def _write_report(options: Options, summary: "sweeps.space.SweepSummary") -> dict[str, Any]:
+def _write_report(path: Path, summary: SweepSummary, seed: int, grid: list[str]) -> dict[str, Any]:
     """Write the report of a sweep; return the data of its pictures."""
-    area, curves = (sweeps.maps.sweep_map(summary.space), show.sweeps.sweep_curves(summary.space))
-    write_report(
-        options.report,
-        lambda: show.sweeps.sweep_report(
-            summary, area, curves, _reproducing_command(options.seed, options.grid)
-        ),
-    )
+    from npu_sim.show.sweeps import sweep_curves, sweep_report  # a report alone plans pictures
+    from npu_sim.sweeps.maps import sweep_map
+
+    area, curves = sweep_map(summary.space), sweep_curves(summary.space)
+    reproducing = _reproducing_command(seed, grid)
+    write_report(path, lambda: sweep_report(summary, area, curves, reproducing))
     return {"map": area, "curves": curves}
 
 
@@ -188,11 +221,7 @@ def _rate_text(rate: float) -> str:
 
 
 def _print_summary(
-    summary: "sweeps.space.SweepSummary",
-    seconds: float,
-    out: Path | None,
-    check: int,
-    different: list[Any],
+    summary: SweepSummary, seconds: float, out: Path | None, check: int, different: list[Any]
 ) -> None:
 
     data = summary.as_dict()
@@ -216,21 +245,20 @@ def _print_summary(
                 say("row {row}: {field}", difference),
                 say("swept {swept}, planned {planned}", difference),
             )
-            for difference in different[: sweeps.space.SHOWN_VALUES]
+            for difference in different[:SHOWN_VALUES]
         ),
         *([("written", str(out), "")] if out is not None else []),
     ]
-    print_text(show.layout.lines_table(lines))
+    print_text(lines_table(lines))
 
 
 def _counts_text(counts: dict[str, int]) -> str:
     """Return the most frequent values with their numbers of calls."""
     most = sorted(counts.items(), key=lambda item: -item[1])
     shown = (
-        Text("{value}: {count}", value=value, count=count)
-        for value, count in most[: sweeps.space.SHOWN_VALUES]
+        Text("{value}: {count}", value=value, count=count) for value, count in most[:SHOWN_VALUES]
     )
-    hidden = len(most) - sweeps.space.SHOWN_VALUES
+    hidden = len(most) - SHOWN_VALUES
     extra = say(" and {shown} more", shown=hidden) if hidden > 0 else ""
     return joined(shown, ", ") + extra
 

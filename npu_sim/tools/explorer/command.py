@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from npu_sim.cli.options import command
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.language import say
 from npu_sim.status import UsageError
@@ -31,6 +32,7 @@ Browser = Annotated[
 ]
 
 
+@command()
 def explore_command(
     profiles: Profiles = None,
     host: Host = "127.0.0.1",

@@ -1,17 +1,19 @@
 """The command ``diagnose``."""
 
-import json
 import os
 import sys
+from json import loads
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from npu_sim.cli.options import Option, Options, command
-from npu_sim.cli.output import REFUSED_EXIT_CODE, print_answer
+from npu_sim.cli.errors import REFUSED_EXIT_CODE
+from npu_sim.cli.options import Json, command
+from npu_sim.cli.output import print_answer
 from npu_sim.questions.preflight_lines import MalformedLineError, require_keys
 from npu_sim.status import UsageError, shown
+from npu_sim.tools.failures.diagnosis import diagnose
 from npu_sim.tools.failures.reader import decoded
 
 STATED = ("product", "soc", "release", "deterministic")
@@ -28,25 +30,38 @@ File = Annotated[
 ]
 
 
-@command(
-    "npu_sim.tools.failures.diagnosis:diagnose",
-    "product soc release deterministic call_line json",
-    call_line=Option(
-        "The call that failed, as a line of a file of calls: a JSON object with op and "
-        "inputs, and where they differ from the options product, soc, release and deterministic; "
-        "it is planned.",
+@command(diagnose)
+def diagnose_command(
+    file: File,
+    *,
+    product: str | None = None,
+    soc: str | None = None,
+    release: str | None = None,
+    deterministic: bool = False,
+    call_line: Annotated[
         str | None,
-        flags="--call",
-    ),
-)
-def diagnose_command(file: File, options: Options) -> None:
+        typer.Option(
+            "--call",
+            help="The call that failed, as a line of a file of calls: a JSON object with op and "
+            "inputs, and where they differ from the options product, soc, release and "
+            "deterministic; it is planned.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
     """Read an error text or a log: code and stage in words, the operator where the text proves
     it, the argument, and of a device exception (plog or exception dump) the tiling fields.
     """
-    call = {} if options.call_line is None else _call(options.call_line)
+    device: dict[str, Any] = {
+        "product": product,
+        "soc": soc,
+        "release": release,
+        "deterministic": deterministic,
+    }
+    call = {} if call_line is None else _call(call_line)
     text = decoded(sys.stdin.buffer) if file == "-" else _text_or_path(file)
-    diagnosis = options.answer(text, **call)
-    print_answer("diagnosis", diagnosis, as_json=options.json)
+    diagnosis = diagnose(text, **{**device, **call})
+    print_answer("diagnosis", diagnosis, json=json)
     if diagnosis.refusal is not None:
         sys.exit(REFUSED_EXIT_CODE)
 
@@ -61,7 +76,7 @@ def _text_or_path(argument: str) -> str | Path:
 def _call(text: str) -> dict[str, Any]:
     """Return the arguments of `diagnose` that a call states, given as a line of a file of calls."""
     try:
-        call = json.loads(text)
+        call = loads(text)
         require_keys(call)
         operator, inputs = call.get("op"), call["inputs"]
         if (

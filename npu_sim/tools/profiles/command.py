@@ -1,28 +1,23 @@
 """The command ``profile``."""
 
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from npu_sim.cli.options import WRITES, Option, Options, command
-from npu_sim.cli.output import (
-    command_on,
-    print_answer,
-    print_csv,
-    print_json,
-    print_text,
-    reproducing_command,
-    write_report,
-)
+from npu_sim.cli.options import Csv, Json, Report, command
+from npu_sim.cli.output import print_answer, print_csv, write_report
+from npu_sim.cli.output_files import require_writable
+from npu_sim.cli.printing import print_json, print_text
+from npu_sim.cli.reproducing import command_on, reproducing_command
 from npu_sim.files.writing import write_text
 from npu_sim.status import UsageError
+from npu_sim.tools.profiles import calibrate as calibration
 from npu_sim.tools.profiles import view
-from npu_sim.tools.profiles.calibrate import calibrate
-from npu_sim.tools.profiles.measured_profile import compare_profiles
+from npu_sim.tools.profiles.measured_profile import compare_profiles, read_profile
 
 ProfileFile = Annotated[
     Path,
@@ -33,83 +28,103 @@ ProfileFile = Annotated[
 ]
 
 
-@command(
-    "npu_sim.tools.profiles.measured_profile:read_profile",
-    "product soc release report trace calibrate out kernel details against json csv",
-    trace=Option(
-        "Write measured launches and their bounds as a trace for Perfetto.",
+@command(read_profile)
+def profile_command(
+    file: ProfileFile,
+    *,
+    product: str | None = None,
+    soc: str | None = None,
+    release: str | None = None,
+    report: Report = None,
+    trace: Annotated[
         Path | None,
-        extra=WRITES,
-    ),
-    calibrate=Option(
-        "Read the device's clock and memory ceilings, and the error of our estimates for "
-        "vector kernels.",
+        typer.Option(
+            help="Write measured launches and their bounds as a trace for Perfetto.",
+            callback=require_writable,
+        ),
+    ] = None,
+    calibrate: Annotated[
         bool,
-        False,
-    ),
-    out=Option(
-        "Where to write what --calibrate found, for npu-sim timeline --calibration.",
+        typer.Option(
+            help="Read the device's clock and memory ceilings, and the error of our estimates for "
+            "vector kernels."
+        ),
+    ] = False,
+    out: Annotated[
         Path | None,
-        extra=WRITES,
-    ),
-    kernel=Option(
-        "Show only kernels whose name contains this, with * and ?, in text and CSV.",
+        typer.Option(
+            help="Where to write what --calibrate found, for npu-sim timeline --calibration.",
+            callback=require_writable,
+        ),
+    ] = None,
+    kernel: Annotated[
         str,
-        "",
-        extra={"metavar": "PATTERN", "show_default": False},
-    ),
-    details=Option(
-        "Plan, estimate and counters of the launches of a kernel, or of all.",
+        typer.Option(
+            help="Show only kernels whose name contains this, with * and ?, in text and CSV.",
+            metavar="PATTERN",
+            show_default=False,
+        ),
+    ] = "",
+    details: Annotated[
         str,
-        "",
-        extra={"metavar": "KERNEL", "show_default": False},
-    ),
-    against=Option(
-        "An earlier profile: time of every kernel before and after, new and missing ones.",
+        typer.Option(
+            help="Plan, estimate and counters of the launches of a kernel, or of all.",
+            metavar="KERNEL",
+            show_default=False,
+        ),
+    ] = "",
+    against: Annotated[
         Path | None,
-    ),
-)
-def profile_command(file: ProfileFile, options: Options) -> None:
+        typer.Option(
+            help="An earlier profile: time of every kernel before and after, new and missing ones."
+        ),
+    ] = None,
+    json: Json = False,
+    csv: Csv = False,
+) -> None:
     """Read a device's profile: measured time beside the bound, planned beside measured cores, and,
     per call, each launch's share of the time.
     """
-    if options.calibrate:
-        _calibrate(file, options)
+    device: dict[str, Any] = {"product": product, "soc": soc, "release": release}
+    if calibrate:
+        others = {"report": report, "trace": trace, "kernel": kernel, "against": against}
+        _refuse(others, "--calibrate")
+        found = calibration.calibrate(file, **device)
+        if out is not None:
+            write_text(out, view.calibration_yaml(found.calibration))
+        print_answer("calibration", found, json=json)
         return
-    if options.out is not None:
+    if out is not None:
         raise UsageError(
             "out",
             "out = {out}: there is nothing to write without --calibrate",
             "--calibrate --out FILE, or --report",
-            out=options.out,
+            out=out,
         )
-    if options.against is not None:
-        _compare(file, options.against, options)
+    if against is not None:
+        _refuse({"report": report, "trace": trace, "details": details}, "--against")
+        _compare(file, against, kernel, json, csv)
         return
 
-    answer = options.answer(file)
-    _require_kernel((launch.kernel for launch in answer.launches), options.kernel)
-    command = (
+    answer = read_profile(file, **device)
+    _require_kernel((launch.kernel for launch in answer.launches), kernel)
+    reproducing = (
         command_on(answer.device.profile)
         if answer.device
         else reproducing_command({("--release",): answer.release})
     )
-    write_report(options.report, lambda: view.measured_report(answer, command))
-    if options.trace is not None:
-        write_text(
-            options.trace,
-            json.dumps(view.measured_trace(answer), ensure_ascii=False, separators=(",", ":")),
-        )
-    if options.csv:
+    write_report(report, lambda: view.measured_report(answer, reproducing))
+    if trace is not None:
+        text = dumps(view.measured_trace(answer), ensure_ascii=False, separators=(",", ":"))
+        write_text(trace, text)
+    if csv:
         print_csv(
-            group
-            for group in answer.group_facts()
-            if view.is_chosen(group["kernel"], options.kernel)
+            group for group in answer.group_facts() if view.is_chosen(group["kernel"], kernel)
         )
-    elif options.json:
+    elif json:
         print_json("profile", answer.as_dict())
     else:
-        print_text(view.measured_profile_view(answer, options.details, options.kernel))
+        print_text(view.measured_profile_view(answer, details, kernel))
 
 
 def _require_kernel(kernels: Iterable[str], pattern: str) -> None:
@@ -125,27 +140,19 @@ def _require_kernel(kernels: Iterable[str], pattern: str) -> None:
         )
 
 
-def _compare(file: Path, against: Path, options: Options) -> None:
+def _compare(file: Path, against: Path, kernel: str, json: bool, csv: bool) -> None:
     """Compare two profiles, kernel by kernel."""
-    _refuse(options, ("report", "trace", "details"), "--against")
-
     answer = compare_profiles(file, against)
-    _require_kernel((change.kernel for change in answer.kernels), options.kernel)
-    answer = replace(
-        answer,
-        kernels=tuple(
-            change for change in answer.kernels if view.is_chosen(change.kernel, options.kernel)
-        ),
-    )
-    print_answer(
-        "profile_comparison", answer, as_json=options.json, csv="kernels" if options.csv else ""
-    )
+    _require_kernel((change.kernel for change in answer.kernels), kernel)
+    chosen = tuple(change for change in answer.kernels if view.is_chosen(change.kernel, kernel))
+    answer = replace(answer, kernels=chosen)
+    print_answer("profile_comparison", answer, json=json, csv="kernels" if csv else "")
 
 
-def _refuse(options: Options, names: Iterable[str], mode: str) -> None:
-    """Raise UsageError for an option that another one excludes."""
-    for name in names:
-        if getattr(options, name):
+def _refuse(options: Mapping[str, object], mode: str) -> None:
+    """Raise UsageError for an option, by its name, that another one excludes."""
+    for name, value in options.items():
+        if value:
             raise UsageError(
                 name,
                 "{name} and {mode} exclude each other",
@@ -153,12 +160,3 @@ def _refuse(options: Options, names: Iterable[str], mode: str) -> None:
                 name=f"--{name}",
                 mode=mode,
             )
-
-
-def _calibrate(file: Path, options: Options) -> None:
-    _refuse(options, ("report", "trace", "kernel", "against"), "--calibrate")
-
-    answer = calibrate(file, **options.call)
-    if options.out is not None:
-        write_text(options.out, view.calibration_yaml(answer.calibration))
-    print_answer("calibration", answer, as_json=options.json)

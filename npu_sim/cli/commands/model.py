@@ -1,0 +1,87 @@
+"""``npu-sim model``."""
+
+import inspect
+import sys
+from json import loads
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from npu_sim.cli.arguments import named_values
+from npu_sim.cli.call_files import NOT_ACCEPTED, CallReleases, write_matrix_report
+from npu_sim.cli.options import Json, Products, Report, Socs, chosen_release, command
+from npu_sim.cli.output_files import require_writable
+from npu_sim.cli.printing import print_json, print_text
+from npu_sim.functions import model
+from npu_sim.show.preflight import call_times_view
+
+Config = Annotated[
+    str,
+    typer.Argument(
+        help="config.json of a model, or a type of model that transformers knows, such as llama."
+    ),
+]
+EPILOG = (
+    "The installed transformers build the model on PyTorch's meta device; its forward and "
+    "backward pass are recorded. Nothing is downloaded or computed. Exit code 1: at least one "
+    "call is refused."
+)
+
+
+@command(model, epilog=EPILOG)
+def model_command(
+    config: Config,
+    *,
+    batch: int = 1,
+    sequence: int = 4096,
+    dtype: str = "bf16",
+    optimizer: str | None = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Value of the configuration to replace, such as num_hidden_layers=2; may be "
+            "repeated.",
+            metavar="NAME=VALUE",
+        ),
+    ] = None,
+    products: Products = None,
+    soc: Socs = None,
+    release: str | None = None,
+    releases: CallReleases = False,
+    deterministic: bool = False,
+    out: Annotated[Path | None, typer.Option(callback=require_writable)] = None,
+    report: Report = None,
+    json: Json = False,
+) -> None:
+    """Show the calls of a step of training of a model: outcome, path, launches, workspace, lower
+    bound and estimate of each and in total, and where products differ.
+    """
+    sizes = named_values("set", set or (), inspect.signature(model).parameters)
+    matrix = model(
+        config,
+        batch=batch,
+        sequence=sequence,
+        dtype=dtype,
+        optimizer=optimizer,
+        deterministic=deterministic,
+        products=products,
+        soc=soc,
+        release=chosen_release(release, releases),
+        out=out,
+        **{name: _json_or_text(text) for name, text in sizes.items()},
+    )
+    write_matrix_report(report, matrix, config)
+    if json:
+        print_json("preflight", {"file": config, **matrix.as_dict()})
+    else:
+        print_text(call_times_view(matrix))
+    if matrix.faults():
+        sys.exit(NOT_ACCEPTED)
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,74 @@
+"""``npu-sim verify``."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from npu_sim.cli.arguments import Arguments
+from npu_sim.cli.arrays import read_arrays
+from npu_sim.cli.options import BothModes, Json, PerOperator, Report, Seed, Threads, command
+from npu_sim.cli.output import print_answer, write_document
+from npu_sim.cli.progress import with_progress
+from npu_sim.cli.reproducing import reproducing_command
+from npu_sim.cli.threads import limit_threads
+from npu_sim.files.tensors import read_tensor
+from npu_sim.framework.target import Limits
+from npu_sim.verdicts.verify import BUDGET, TOTAL_BUDGET, verify
+
+UNREACHABLE_EXIT_CODE = 1
+"""Exit code of ``verify`` when an output is unreachable."""
+
+
+@command(verify, PerOperator(computes=True, takes_files=True))
+def verify_command(
+    operator: str,
+    arguments: Arguments,
+    *,
+    product: str | None = None,
+    soc: str | None = None,
+    release: str | None = None,
+    deterministic: BothModes = None,
+    limits: Limits = "documented",
+    budget: Annotated[int, typer.Option(min=1)] = BUDGET,
+    total_budget: Annotated[int, typer.Option(min=1)] = TOTAL_BUDGET,
+    seed: Seed = 0,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="File with a second result of the measured output: which rows differ, by how "
+            "much, and whether both are possible."
+        ),
+    ] = None,
+    explain: bool = True,
+    threads: Threads = None,
+    report: Report = None,
+    json: Json = False,
+) -> None:
+    """Test whether a product can have produced measured outputs (.npy files under the names of the
+    results) from the inputs, bit by bit. SoC, release and determinism are optional.
+    """
+    arrays = read_arrays(operator, arguments)
+    if against is not None:
+        arrays["against"] = read_tensor("against", against)
+    limit_threads(threads)
+    answer = with_progress(
+        lambda progress: verify(
+            operator,
+            product=product,
+            soc=soc,
+            release=release,
+            deterministic=deterministic,
+            limits=limits,
+            budget=budget,
+            total_budget=total_budget,
+            seed=seed,
+            explain=explain,
+            progress=progress,
+            **arrays,
+        )
+    )
+    write_document(report, answer, reproducing_command({}))
+    print_answer("verification", answer, json=json)
+    if answer.status == "unreachable":
+        sys.exit(UNREACHABLE_EXIT_CODE)

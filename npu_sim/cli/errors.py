@@ -1,0 +1,124 @@
+"""Errors of npu_sim and of typer: JSON on standard output, or text on standard error.
+
+Errors show options as they are typed.
+"""
+
+from collections.abc import Iterable
+from inspect import signature
+from typing import Any
+
+from npu_sim.cli.printing import print_json, print_text
+from npu_sim.language import (
+    Argument,
+    Text,
+    Verbatim,
+    translated,
+    visible,
+    with_arguments,
+    with_changed_fields,
+)
+from npu_sim.registry import find_operator
+from npu_sim.show.layout import Paragraph
+from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
+
+REFUSED_EXIT_CODE = 2
+"""Exit code of a call that does not run: the product refuses it, or its buffers overflow."""
+USAGE = 64
+"""Exit code of a usage error, from ``sysexits.h``."""
+
+
+def report(error: Any, *, as_json: bool) -> int:
+    """Print an error of npu_sim or of typer: JSON on stdout, or text on stderr.
+
+    Returns the exit code.
+    """
+    if not isinstance(error, NpuSimError):
+        error = usage_error(error)
+    if error is None:
+        return USAGE
+    data = with_arguments(error.as_dict())
+    if isinstance(error, AclnnError):
+        if as_json:
+            print_json("error", {"outcome": error.outcome, "error": data})
+        else:
+            text = with_changed_fields(error.as_text(), _one_line)
+            _print(refusal_text(error, text))
+        return REFUSED_EXIT_CODE
+    if as_json:
+        print_json("usage", {"outcome": error.outcome, **data})
+    else:
+        message, hint = (
+            translated(with_changed_fields(text, _one_line)) for text in (error.message, error.hint)
+        )
+        _print("\n".join(line for line in (f"npu-sim: {message}", hint) if line))
+    return USAGE
+
+
+def _one_line(field: str) -> str:
+    """Return a field with newlines escaped: names from files must not start a line of a log."""
+    if isinstance(field, Argument):
+        return field
+    return Verbatim(visible(field)) if isinstance(field, Verbatim) else visible(field)
+
+
+def _print(text: str) -> None:
+    """Print an error; its lines end at blanks."""
+    print_text(Paragraph(text, hanging=2, is_translated=True), error=True)
+
+
+def _error_hint(error: Any) -> str:
+    """Return the names of an error's option or argument; older versions of typer want a context."""
+    hint = error.param.get_error_hint
+    text: str = hint(error.ctx) if signature(hint).parameters else hint()
+    return text
+
+
+def _typer_text(error: Any) -> str:
+    """Return the message of typer's error; sentences that typer alone has stay English."""
+    match type(error).__name__:
+        case "NoSuchOption":
+            name = Verbatim(error.option_name)
+            own_name = _documented_option(error.option_name, error.ctx)
+            near = own_name or closest(error.option_name, error.possibilities or ())
+            return Text("No such option: {name}", name=name) + near
+        case "MissingParameter":
+            return Text("Missing argument {name}.", name=Verbatim(_error_hint(error)))
+        case "BadParameter":
+            name = Verbatim(_error_hint(error))
+            return Text("Invalid value for {name}: {message}", error, name=name)
+    return str(error.format_message())
+
+
+def _documented_option(name: str, ctx: Any) -> str:
+    """Return the hint at the option of an argument that has another name in the documents."""
+    entry = find_operator(ctx.info_name) if ctx is not None and ctx.info_name else None
+    if entry is None:
+        return ""
+    from npu_sim.operators.loading import load_operator  # loaded by every command of an operator
+
+    arguments = load_operator(entry.name).arguments
+    named = {argument.parameter: argument.name for argument in arguments}
+    option = named.get(name.lstrip("-"), "").replace("_", "-")
+    return closest(option, [f"--{option}"]) if option else ""
+
+
+def usage_error(error: Any) -> UsageError | None:
+    """Return typer's error as a usage error; None if typer has printed the help instead."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return None
+    option = str(getattr(error, "option_name", ""))
+    name = getattr(getattr(error, "param", None), "name", None) or option.lstrip("-")
+    return UsageError(name, _typer_text(error), _help_hint(error.ctx))
+
+
+def unknown_command(name: str, known: Iterable[str], ctx: Any) -> UsageError:
+    """Return the error of a command that is not among the known ones."""
+    return UsageError(
+        "", Text("No such command: {name}", name=repr(name)) + closest(name, known), _help_hint(ctx)
+    )
+
+
+def _help_hint(ctx: Any) -> str:
+    """Return where the help of a command is."""
+    where = f"{ctx.command_path if ctx is not None else 'npu-sim'} --help"
+    return Text("for help: {where}", where=where)
