@@ -12,6 +12,7 @@ import pytest
 from rich.cells import cell_len
 from typer.main import get_command
 
+from npu_sim.cli import printing
 from npu_sim.cli.app import COMMANDS as CORE
 from npu_sim.cli.app import app
 from npu_sim.cli.commands import demo
@@ -19,7 +20,6 @@ from npu_sim.cores import config_directory
 from npu_sim.operators.loading import load_operator
 from npu_sim.questions.varied_calls import example_call
 from npu_sim.registry import OPERATORS
-from npu_sim.show import layout
 from npu_sim.show.layout import UNLIMITED, render, stack
 from tests.cases import every
 
@@ -131,7 +131,9 @@ def test_every_command_has_an_example():
 def require_fit(cli, monkeypatch, example):
     """Fail unless what a command prints fits every width."""
     shown = []
-    monkeypatch.setattr(layout, "print_to", lambda screen, view: shown.append((screen.width, view)))
+    monkeypatch.setattr(
+        printing, "print_to", lambda screen, view: shown.append((screen.width, view))
+    )
     assert cli(*shlex.split(example)).code in (0, 1, 2)
     assert {width for width, _ in shown} == {UNLIMITED}, (
         "everything is shown through the one place, and not wrapped in a pipe"
