@@ -33,7 +33,8 @@ def tiled(operator: Operator, row: Any, device: Device, rules: Any) -> Any:
     Raises UsageError when the planner of an operator of one's own returns none.
     """
     if not operator.is_foreign:
-        return operator.tile(row, device, rules)
+        with np.errstate(over="ignore"):  # sizes beyond what fp32 holds are refused later
+            return operator.tile(row, device, rules)
     try:
         tiling = operator.tile(row, device, rules)
         fields = get_type_hints(operator.tiling)

@@ -248,6 +248,12 @@ def tiles_of_core(tiling: Any, core: int) -> range:
     return range(core, rows * ceil_div(tiling.columns, tiling.tile_columns), tiling.block_dim)
 
 
+def tile_count(tiling: Any, core: int) -> int:
+    """Return the number of a core's tiles; a range of more than 2^63 has no length."""
+    tiles = tiles_of_core(tiling, core)
+    return max(0, ceil_div(tiles.stop - tiles.start, tiles.step))
+
+
 def buffers(tiling: Any, dtype: int, names: Buffers) -> dict[str, int]:
     """Return the bytes in the Unified Buffer of one core, in the order of allocation.
 

@@ -261,10 +261,10 @@ class OutputVerdict(Printed):
             if code == EQUAL:
                 return "one legal order, equal bits"
             return Text(
-                "one legal order, which gives {expected}, not {given}: {ulp} ulp apart",
+                "one legal order, which gives {expected}, not {given}{distance}",
                 expected=str(self.expected[position]),
                 given=given,
-                ulp=self.distance(position, self.expected[position]),
+                distance=self._apart(position, self.expected[position], ": "),
             )
         if code == EQUAL and self.race:
             return Text("equal bits: the race {race} overwrote nothing", race=self.race)
@@ -321,9 +321,9 @@ class OutputVerdict(Printed):
                 reachable=self._width_text(examined),
             )
         nearest = Text(
-            "the nearest value found is {nearest}, {ulp} ulp apart",
+            "the nearest value found is {nearest}{distance}",
             nearest=str(self.given.dtype.type(examined.nearest)),
-            ulp=self.distance(position, examined.nearest),
+            distance=self._apart(position, examined.nearest, ", "),
         )
         if examined.how == EXCLUDED_BY_ALL or examined.how is None:
             return Text(
@@ -359,9 +359,16 @@ class OutputVerdict(Printed):
             "{count} values are reachable, within {ulp} ulp", count=examined.values, ulp=ulp
         )
 
-    def distance(self, position: tuple[int, ...], other: Any) -> int:
-        """Return the distance of a measured element from a value, in ulp of the dtype."""
+    def _apart(self, position: tuple[int, ...], other: Any, before: str) -> str:
+        """Return how far a measured element is from a value, in words; empty where one is nan."""
+        ulp = self.distance(position, other)
+        return "" if ulp is None else Text("{before}{ulp} ulp apart", before=before, ulp=ulp)
+
+    def distance(self, position: tuple[int, ...], other: Any) -> int | None:
+        """Return the distance of a measured element from a value, in ulp; None where one is nan."""
         given = self.given[position]
+        if given != given or other != other:
+            return None
         if self.given.dtype.kind in "iu":
             return abs(int(given) - int(other))
         measured, compared = (np.array([value], self.given.dtype) for value in (given, other))
@@ -487,6 +494,8 @@ class ResultDifference:
 
         A row is what lies along the last axis; ``index`` has the other indices.
         """
+        if not self.differing.size:
+            return ()
         columns = self.differing.shape[-1] if self.differing.ndim else 1
         different = self.differing.reshape(-1, columns)
         places = np.flatnonzero(different.any(axis=1))

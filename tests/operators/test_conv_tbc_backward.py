@@ -752,3 +752,22 @@ def test_the_flip_of_the_deterministic_planner_is_the_nearest_time(time, taps, d
         for other in times
         if published_planner_takes(problem._replace(time=other), device) is not decision.outcome
     )
+
+
+@pytest.mark.parametrize(
+    ("axis", "changed"),
+    [
+        ("T", {"input": "0x4x8:fp32", "grad_output": "3x4x8:fp32"}),
+        ("Cin", {"input": "4x4x0:fp32", "weight": "2x0x8:fp32", "grad_output": "7x4x8:fp32"}),
+        ("L", {"weight": "0x8x8:fp32", "grad_output": "9x4x8:fp32"}),
+    ],
+)
+def test_an_axis_of_0_runs_with_the_documented_range(axis, changed):
+    call = {"input": "4x4x8:fp32", "weight": "2x8x8:fp32", "bias": "8:fp32", "pad": 2, **changed}
+    call["cube_math_type"] = 1
+    (warning, _) = npu_sim.plan("conv_tbc_backward", **call).caveats
+    assert warning.code == "axis_beyond_documented"
+    assert f"{axis} is 0" in warning.message
+    assert "from 1 to 2147483646, and for L from 1 to 255" in warning.message
+    train = npu_sim.plan("conv_tbc_backward", **call, product="atlas_train")
+    assert [one.code for one in train.caveats] == ["grad_bias_constant"]

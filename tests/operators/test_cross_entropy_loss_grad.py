@@ -429,3 +429,18 @@ def test_generated_data_runs(reduction):
     assert all(np.array_equal(data[name], again[name]) for name in data)
     result = npu_sim.cross_entropy_loss_grad(**data, reduction=reduction, ignore_index=7)
     assert np.isfinite(result.astype(np.float32)).all()
+
+
+def test_a_negative_label_is_masked_with_the_sentence_of_the_document():
+    call = {
+        "grad_loss": np.ones(1, np.float32),
+        "log_prob": np.log(np.full((4, 8), 1 / 8, np.float32)),
+        "ignore_index": -100,
+    }
+    result = npu_sim.run("cross_entropy_loss_grad", **call, target=np.array([1, -100, 2, -100]))
+    (warning,) = (one for one in result.caveats if one.code == "negative_label_masked")
+    assert "2 labels are -100" in warning.message
+    assert "a negative ignore_index ignores none" in warning.message
+    assert not result.outputs["x_grad"][1].any()
+    result = npu_sim.run("cross_entropy_loss_grad", **call, target=np.array([1, 5, 2, 3]))
+    assert not result.caveats

@@ -223,3 +223,11 @@ def test_verify_names_what_was_not_fused():
 def test_the_inference_series_is_not_modelled(release, error):
     with pytest.raises(error):
         call(FORWARD, "2x8x4x64:fp16", "1x8x1x64:fp16", product="atlas_inference", release=release)
+
+
+def test_the_document_limits_n_alone_of_three_axes_in_interleave():
+    assert call(FORWARD, "1200x8x128:bf16", "1x8x128:bf16", mode=1).outcome == "runs"
+    number, error = status(FORWARD, "12x1000x64:bf16", "1x1000x64:bf16", mode=1)
+    assert number == 561103
+    assert "documented limit" in str(error)
+    assert status(FORWARD, "1x1200x8x128:bf16", "1x1x8x128:bf16", mode=1)[0] == 561103

@@ -230,3 +230,15 @@ def test_verify_allows_what_exp_may_do(operator, dtype):
     verdict = npu_sim.verify(operator, **{name: measured.astype(dtype)}, **call).outputs[name]
     assert verdict.counts["unreachable"] == 0
     assert verdict.counts["undecided"] > 0 or dtype is not np.float32
+
+
+@pytest.mark.parametrize("operator", ["swi_glu", "swi_glu_grad", "rms_norm"])
+def test_sizes_beyond_int64_are_refused_with_their_number(operator):
+    rows, columns = 10**26, 10**50
+    call = {
+        "swi_glu": {"x": f"{rows}x8:fp32"},
+        "swi_glu_grad": {"y_grad": f"{rows}:fp32"},
+        "rms_norm": {"x": f"4x{columns}:fp32", "gamma": f"{columns}:fp32"},
+    }[operator]
+    with pytest.raises(npu_sim.UsageError, match="shapes of the product are int64"):
+        npu_sim.plan(operator, **call)

@@ -366,3 +366,31 @@ def test_no_measured_value_gives_a_warning_of_numpy(embedding, number):
         answer = verified(EMBEDDING, call, grad_weight=values, against=right)
         str(answer), answer.as_dict()
     assert answer.status == "unreachable"
+
+
+def test_an_empty_output_is_compared_with_another():
+    x = np.ones((4, 0), np.float32)
+    y = npu_sim.run("swi_glu", x=x).outputs["y"]
+    answer = npu_sim.verify("swi_glu", x=x, y=y, against=y)
+    assert answer.as_dict()["against"]["y"]["rows"] == 0
+    assert "y" in str(answer)
+
+
+@pytest.mark.parametrize("operator", ["embedding_dense_backward", "rotary_position_embedding"])
+def test_nan_has_no_distance(operator):
+    random = np.random.default_rng(0)
+    if operator == "rotary_position_embedding":
+        call = {name: random.standard_normal((2, 8, 1, 16), np.float32) for name in ("x", "cos")}
+        call["sin"] = call["cos"]
+    else:
+        call = {
+            "grad": random.standard_normal((200, 8), np.float32),
+            "indices": random.integers(0, 4, 200).astype(np.int32),
+            "num_weights": 4,
+        }
+    ((name, output),) = npu_sim.run(operator, **call).outputs.items()
+    output[(0,) * output.ndim] = np.nan
+    answer = npu_sim.verify(operator, **call, **{name: output}, soc="910B3", release="9.1")
+    found = answer.outputs[name]
+    assert found.status_of((0,) * output.ndim) == "unreachable"
+    assert "ulp apart" not in found.reason((0,) * output.ndim)

@@ -455,6 +455,7 @@ def describe_empty(case: Case) -> Description:
             for output in case.operator.outputs
         ],
         caveats=(
+            *_beyond_document(case),
             caveat(
                 "grad_bias_constant",
                 "input",
@@ -465,6 +466,23 @@ def describe_empty(case: Case) -> Description:
                 rows=batch * out_time,
             ),
         ),
+    )
+
+
+def _beyond_document(case: Case) -> Iterator[Caveat]:
+    """Yield that an axis of 0 is outside the documented ranges, on products that have some."""
+    if case.rules.dim_at_most < 0:
+        return
+    row = case.row
+    empty = [name for name, size in (("T", row.T), ("Cin", row.Cin), ("L", row.K)) if size == 0]
+    yield caveat(
+        "axis_beyond_documented",
+        "weight" if row.K == 0 else "input",
+        "{axes} is 0: the product document asks for axes from 1 to {most}, and for L from 1 to "
+        "{taps}; the product runs all the same",
+        axes=joined(empty),
+        most=case.rules.dim_at_most,
+        taps=case.rules.kernel_width_at_most,
     )
 
 

@@ -77,6 +77,17 @@ def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> Iterator[C
             ),
         )
     yield from all_ignored(case, survey.ignored)
+    if ignored < 0 and survey.ignored:
+        yield caveat(
+            "negative_label_masked",
+            "ignore_index",
+            "{count} labels are {ignored}, as ignore_index: the product masks their rows, though "
+            "its document says that labels lie from 0 to C - 1 and that a negative ignore_index "
+            "ignores none; Ascend 950 does not mask them. Documented: a label from 0 to C - 1 as "
+            "ignore_index",
+            count=survey.ignored,
+            ignored=ignored,
+        )
     if survey.aliased:
         yield caveat(
             "labels_aliased",

@@ -14,6 +14,7 @@ from npu_sim.framework.vocabulary import (
     TILING_FAILURE,
     AclnnError,
     Argument,
+    Derived,
     Device,
     Evidence,
     Inspection,
@@ -73,8 +74,9 @@ def contract(row: Any, device: Device) -> int:
             return DOCUMENTED
         return 0
     heads = tiler.heads_of(row)
-    is_large = heads.batches * heads.heads >= MOST_DOCUMENTED
-    return DOCUMENTED if is_documented and is_large else 0
+    # Of three axes (T, N, D), the document limits N alone.
+    groups = row.x2 if row.x_rank == 3 else heads.batches * heads.heads
+    return DOCUMENTED if is_documented and groups >= MOST_DOCUMENTED else 0
 
 
 def accepts_as_step(row: Any, device: Device, rules: Any) -> bool:
@@ -212,6 +214,7 @@ OPERATOR = Operator(
         ),
     ),
     axes=axes_named("x"),
+    derived=(Derived("x_rank", "4", lambda specs: specs["x"].rank),),
     checks=(
         checks.Given(),
         check_inference,

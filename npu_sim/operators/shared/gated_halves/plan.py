@@ -81,7 +81,7 @@ def describe_tiles(case: Case, names: tiler.Buffers, one_buffer: Condition) -> D
             "core c takes the tiles c, c + {cores}, ...; columns first", cores=tiling.block_dim
         ),
         buffers=tiler.buffers(tiling, case.row.dtype, names),
-        ranges=[(0, len(tiler.tiles_of_core(tiling, core))) for core in range(tiling.block_dim)],
+        ranges=[(0, tiler.tile_count(tiling, core)) for core in range(tiling.block_dim)],
         unit="tile",
         workspace=(SYSTEM_WORKSPACE,),
         conditions=lambda: [
