@@ -28,5 +28,5 @@ for encoding in $encodings; do
 done
 cd "$root"
 export PYTHONPATH=$hidden NPU_SIM_CACHE_DIR="$folder/hidden kernels"
-"$python" -m pytest -q -W 'ignore:only soft file lock is available' ${TESTS:-tests/files tests/sweeps tests/plans}
+"$python" -m pytest -q -W 'ignore:only soft file lock is available' ${TESTS:-tests/files tests/sweeps tests/plans tests/tools/profiles}
 echo "the same bits with POSIX hidden"
