@@ -20,21 +20,21 @@ def names_tensor_file(value: object) -> bool:
     return isinstance(value, str) and (value.endswith(".npy") or ".npy:" in value)
 
 
-def read_tensor(name: str, text: str) -> np.ndarray:
+def read_tensor(name: str, text: str, most_bytes: int | None = None) -> np.ndarray:
     """Return the tensor in ``file.npy``.
 
     With ``file.npy:bf16`` integers are bits of bfloat16, and floating-point numbers of another
     dtype, as which other tools save them, are bfloat16 numbers.
 
-    Raises UsageError when the file cannot be read as an array of a known dtype, or its numbers are
-    none of the given one.
+    Raises UsageError when the file cannot be read as an array of a known dtype, its numbers are
+    none of the given one, or it is larger than ``most_bytes``.
     """
     path, _, dtype = text.partition(".npy:")
     path = path + ".npy" if dtype else path
     hint = "give a .npy file, as numpy.save writes it"
     with open_plain(name, Path(path), hint) as file:
         try:
-            _require_whole(file)
+            _require_whole(file, most_bytes)
             array = np.lib.format.read_array(file, allow_pickle=False)
         except Exception as error:  # NumPy evaluates headers as Python, so any error is possible
             raise UsageError(
@@ -86,10 +86,11 @@ def _taken_as(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return numbers
 
 
-def _require_whole(file: IO[bytes]) -> None:
+def _require_whole(file: IO[bytes], most_bytes: int | None) -> None:
     """Check that a .npy file holds as many bytes as its header states, before allocating them.
 
-    Raises ValueError when it is not a .npy file, contains Python objects, or is truncated.
+    Raises ValueError when it is not a .npy file, contains Python objects, is truncated, or has more
+    than ``most_bytes``.
     """
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -106,6 +107,8 @@ def _require_whole(file: IO[bytes]) -> None:
     if min(shape, default=0) < 0:
         raise ValueError(Text("its header gives the shape {shape}", shape=shape))
     promised, begin = prod(shape) * dtype.itemsize, file.tell()
+    if most_bytes is not None and promised > most_bytes:
+        raise ValueError(Text("more than {most} bytes of data", most=most_bytes))
     present = file.seek(0, 2) - begin
     if promised > present:
         raise ValueError(

@@ -1,8 +1,7 @@
 """Judging what a device computed: bits by ``verify``, status and cores by plans, time by bounds."""
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +10,6 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import Profile, all_socs, load_profile
-from npu_sim.files.reading import read_limited
-from npu_sim.files.tensors import read_tensor
 from npu_sim.files.writing import schema, write_into
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
@@ -22,20 +19,39 @@ from npu_sim.operators.loading import load_operator
 from npu_sim.operators.timelines import is_timed, timeline
 from npu_sim.plans.answers import Printed, Progress
 from npu_sim.plans.model import Plan
-from npu_sim.status import AclnnError, UsageError, without_internal_frames
+from npu_sim.status import (
+    NO_PLAN,
+    AclnnError,
+    NpuSimError,
+    Status,
+    Unplanned,
+    UsageError,
+    without_internal_frames,
+)
 from npu_sim.timelines.model import VectorEstimate
 from npu_sim.tools.device_kit.folder import CALLS_FILE
-from npu_sim.tools.device_kit.run_on_device import SCHEMA, checksum, make_input
+from npu_sim.tools.device_kit.results import (
+    Device,
+    Done,
+    Head,
+    Line,
+    Mode,
+    read_head,
+    read_lines,
+    read_record,
+    read_results,
+)
+from npu_sim.tools.device_kit.run_on_device import checksum, make_input
+from npu_sim.tools.failures.reader import read_lines as read_text
 from npu_sim.tools.profiles.device_profile import MeasuredLaunch, read_device_profile
 from npu_sim.verdicts.verify import verify
 
-MOST_BYTES = 64 << 20
-"""Largest JSON file that is read."""
-STATUS = re.compile(r"\b([135]6[0-9]{4})\b")
-"""A status of ``aclnn`` in an error text."""
 CONFIRMED = ("equal", "reachable")
+NOT_RUN, NOT_JUDGED, UNREADABLE = "not run", "not judged", "unreadable"
+VERDICTS = (*CONFIRMED, "undecided", "unreachable", NOT_RUN, NOT_JUDGED, UNREADABLE)
+DAMAGED = (NpuSimError, ValueError, TypeError, OverflowError, MemoryError, OSError)
+"""What results of a damaged folder raise when they are read and judged."""
 EVIDENCE_FILE = "evidence.jsonl"
-HINT = "the folder that npu-sim kit wrote, with results/ and device.json from the device"
 
 
 @dataclass(frozen=True)
@@ -52,7 +68,8 @@ class ModeCheck:
         What was planned; empty for a refused call.
     verdict
         ``equal``, ``reachable``, ``undecided`` or ``unreachable``: the worst of all runs;
-        ``not run`` for an error, ``not judged`` where nothing can be said.
+        ``not run`` for an error, ``not judged`` where nothing can be said, ``unreadable`` for
+        damaged results.
     status, planned_status
         Status of the device, None for an error without one; and of the plan.
     impossible
@@ -75,7 +92,7 @@ class ModeCheck:
     path: str = ""
     kernel: str = ""
     tiling_key: int | None = None
-    verdict: str = "not judged"
+    verdict: str = NOT_JUDGED
     status: int | None = 0
     planned_status: int = 0
     impossible: Mapping[str, int] | None = None
@@ -91,7 +108,7 @@ class ModeCheck:
     def outcome(self) -> str:
         """``confirmed``, ``contradicted``, or ``open`` where the device decides neither."""
         is_faster = self.us is not None and self.bound_us is not None and self.us < self.bound_us
-        if self.verdict == "not judged" or self.status is None:
+        if self.verdict in (NOT_JUDGED, UNREADABLE) or self.status is None:
             return "open"
         if (
             self.status != self.planned_status
@@ -123,6 +140,8 @@ class KitCheck(Printed):
         Every call in every mode.
     missing
         Numbers of the calls without results.
+    unreadable
+        Lines of ``calls.jsonl`` that are no calls, and why.
     findings
         Sentences that concern the whole device.
     """
@@ -133,18 +152,19 @@ class KitCheck(Printed):
     device: Mapping[str, str]
     modes: tuple[ModeCheck, ...]
     missing: tuple[int, ...] = ()
+    unreadable: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
 
     @cached_property
     def counts(self) -> dict[str, int]:
         """Number of calls and modes by verdict."""
-        names = ("equal", "reachable", "undecided", "unreachable", "not run", "not judged")
-        return {name: sum(mode.verdict == name for mode in self.modes) for name in names}
+        return {name: sum(mode.verdict == name for mode in self.modes) for name in VERDICTS}
 
     @property
     def contradicted(self) -> bool:
         """Whether anything is not as planned."""
-        return bool(self.findings or self.missing) or any(mode.findings for mode in self.modes)
+        of_kit = self.findings or self.missing or self.unreadable
+        return bool(of_kit) or any(mode.findings for mode in self.modes)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the form ``--json`` prints."""
@@ -157,6 +177,7 @@ class KitCheck(Printed):
             "contradicted": self.contradicted,
             "findings": list(self.findings),
             "missing": list(self.missing),
+            "unreadable": list(self.unreadable),
             "calls": [mode.as_dict() for mode in self.modes],
         }
 
@@ -166,6 +187,7 @@ def check_kit(folder: str | Path, *, progress: Progress | None = None) -> KitChe
     """Judge what ``run_on_device.py`` wrote into the folder of a kit, and write ``evidence.jsonl``.
 
     Bits are judged as by :func:`npu_sim.verify`, status and cores by the plans, time by the bounds.
+    A damaged result, or one of another kit, is not judged, and the others are.
 
     Parameters
     ----------
@@ -180,75 +202,48 @@ def check_kit(folder: str | Path, *, progress: Progress | None = None) -> KitChe
         When the folder is not a kit, or has no results.
     """
     place = Path(folder)
-    kit, device = _json(place / "kit.json"), _json(place / "device.json")
-    if kit.get("schema") != SCHEMA or device.get("schema") != SCHEMA:
-        raise UsageError(
-            "folder",
-            "{folder}: not a kit of this version, {schema}",
-            "make a new kit with npu-sim kit",
-            folder=folder,
-            schema=SCHEMA,
-        )
-    profile = load_profile(None, str(kit["soc"]), str(kit["release"]))
-    lines = _lines(place / CALLS_FILE)
+    head, device = read_head(Head, place / "kit.json"), read_head(Device, place / "device.json")
+    profile = load_profile(None, head.soc, head.release)
+    lines, unreadable = read_lines(place / CALLS_FILE)
     modes: list[ModeCheck] = []
     missing = []
     for done, line in enumerate(lines):
         if progress is not None:
             progress("judging results", done / len(lines))
-        results = place / "results" / f"{line['number']:03d}"
-        if not (results / "done.json").is_file():
-            missing.append(line["number"])
+        results = place / "results" / f"{line.number:03d}"
+        if not (results / "done.json").exists():
+            missing.append(line.number)
             continue
         modes += JudgedCall(line, results, profile).modes()
     if not modes:
-        raise UsageError(
-            "folder",
-            "{folder}: no results of a device",
-            "run run_on_device.py of the folder on a device",
-            folder=folder,
-        )
+        message = Text("{folder}: no results of a device", folder=folder)
+        raise UsageError("folder", message, "run run_on_device.py of the folder on a device")
     answer = KitCheck(
         folder=str(folder),
         soc=profile.soc,
         release=profile.release,
-        device={name: str(value) for name, value in device.items() if name != "schema"},
+        device=device.versions(),
         modes=tuple(modes),
         missing=tuple(missing),
-        findings=tuple(_device_findings(profile, device, lines, modes)),
+        unreadable=tuple(unreadable),
+        findings=(
+            *_device_findings(profile, device, lines, modes),
+            *(["device.json is of another kit"] if device.kit != head.kit else []),
+        ),
     )
     text = "".join(json.dumps(record) + "\n" for record in evidence_records(answer, lines))
     write_into(place, EVIDENCE_FILE, text, "check")
     return answer
 
 
-def _json(path: Path) -> dict[str, Any]:
-    """Return the object of a JSON file; raises UsageError for anything else."""
-    try:
-        value = json.loads(read_limited("folder", path, MOST_BYTES, HINT))
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise UsageError("folder", "{path}: not a JSON object", HINT, path=path)
-    return value
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    text = read_limited("folder", path, MOST_BYTES, HINT)
-    try:
-        return [json.loads(line) for line in text.splitlines()]
-    except (ValueError, RecursionError):
-        raise UsageError("folder", "{path}: a line is not JSON", HINT, path=path) from None
-
-
 def _device_findings(
-    profile: Profile, device: Mapping[str, Any], lines: list[dict[str, Any]], modes: list[ModeCheck]
+    profile: Profile, device: Device, lines: Sequence[Line], modes: Sequence[ModeCheck]
 ) -> Iterator[str]:
     """Yield what is wrong with the device as a whole: another SoC, by its name or by its cores."""
-    if profile.product.soc_named(str(device.get("soc"))) != profile.soc:
+    if profile.product.soc_named(device.soc) != profile.soc:
         yield Text(
             "the results are of {soc}, the kit was made for {wanted}",
-            soc=device.get("soc"),
+            soc=device.soc,
             wanted=profile.soc,
         )
     measured = {
@@ -267,95 +262,110 @@ def _device_findings(
 
 
 def _cores(
-    lines: list[dict[str, Any]], profile: Profile, wanted: Mapping[tuple[int, bool], int | None]
+    lines: Sequence[Line], profile: Profile, wanted: Mapping[tuple[int, bool], int | None]
 ) -> dict[tuple[int, bool], int | None]:
     """Return the cores that calls and modes have on a SoC."""
-    calls = {line["number"]: line for line in lines}
+    calls = {line.number: line for line in lines}
     plans = {mode: plan_or_error(calls[mode[0]], profile, mode[1]) for mode in wanted}
     return {
         mode: made.block_dim if isinstance(made, Plan) else None for mode, made in plans.items()
     }
 
 
-def _arguments(line: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(line: Line) -> dict[str, Any]:
     """Return the arguments of a call without data."""
-    operator: Operator = load_operator(line["operator"])
+    operator: Operator = load_operator(line.operator)
     return {
-        **line.get("derived", {}),
+        **line.derived,
         **{
-            name: f"{'x'.join(map(str, tensor['shape'])) or 'scalar'}:{tensor['dtype']}"
-            for name, tensor in line["inputs"].items()
+            name: f"{'x'.join(map(str, tensor.shape)) or 'scalar'}:{tensor.dtype}"
+            for name, tensor in line.inputs.items()
             if name in operator.input_names
         },
-        **line["attributes"],
+        **line.attributes,
     }
 
 
-def plan_or_error(
-    line: Mapping[str, Any], profile: Profile, deterministic: bool
-) -> Plan | AclnnError:
+def plan_or_error(line: Line, profile: Profile, deterministic: bool) -> Plan | Unplanned:
     """Return the plan of a call, or the error with which the product refuses it."""
     try:
-        return plan(
-            line["operator"], product=profile, deterministic=deterministic, **_arguments(line)
-        )
-    except AclnnError as error:
+        return plan(line.operator, product=profile, deterministic=deterministic, **_arguments(line))
+    except NO_PLAN as error:
         return error
 
 
-def _status_in(error: str) -> int | None:
-    """Return the status that the text of an error states; None without one."""
-    found = STATUS.search(error)
-    return int(found[1]) if found else None
+def status_in(error: str) -> int | None:
+    """Return the status of aclnn that the text of an error states; None without one."""
+    known = {str(int(status)) for status in Status}
+    codes = (finding.value for finding in read_text(error.splitlines()).values("code"))
+    return next((int(code) for code in codes if code in known), None)
 
 
 @dataclass(frozen=True)
 class JudgedCall:
     """One call of a kit with the results of a device."""
 
-    line: Mapping[str, Any]
+    line: Line
     folder: Path
     profile: Profile
 
     @cached_property
     def inputs(self) -> dict[str, np.ndarray]:
         """The inputs that the device made, and those alone."""
-        return {name: make_input(tensor) for name, tensor in self.line["inputs"].items()}
+        return {name: make_input(tensor.model_dump()) for name, tensor in self.line.inputs.items()}
 
     def modes(self) -> Iterator[ModeCheck]:
-        """Yield the check of each mode."""
-        done = _json(self.folder / "done.json")
-        if "crashed" in done:
-            yield self._mode(False, verdict="not run", status=None, findings=(done["crashed"],))
-            return
-        made = {name: checksum(array) for name, array in self.inputs.items()}
-        if done.get("inputs") != made:
-            finding = Text(
-                "the results are of other inputs: {names}",
-                names=", ".join(
-                    name for name in made if done.get("inputs", {}).get(name) != made[name]
-                ),
-            )
-            yield self._mode(False, findings=(finding,))
-            return
-        for mode, deterministic in zip(done["modes"], (False, True), strict=False):
-            if mode.get("deterministic") is not deterministic:
-                yield self._mode(
-                    deterministic, findings=("the determinism switch was not set as planned",)
-                )
+        """Yield the check of each mode, or one of a call that is not judged."""
+        try:
+            done = read_record(Done, self.folder / "done.json")
+            if done.call != self.line.digest:
+                yield self._mode(False, findings=("the results are of another call",))
+            elif done.crashed:
+                fields = {"verdict": NOT_RUN, "status": None}
+                yield self._mode(False, findings=(done.crashed,), **fields)
+            elif other := self._other_inputs(done):
+                finding = Text("the results are of other inputs: {names}", names=", ".join(other))
+                yield self._mode(False, findings=(finding,))
             else:
-                yield self._judged(mode, deterministic)
+                yield from (self._mode_of(done, mode) for mode in (False, True))
+        except DAMAGED as error:
+            yield self._unreadable(False, error)
+
+    def _other_inputs(self, done: Done) -> list[str]:
+        made = {name: checksum(array) for name, array in self.inputs.items()}
+        return [name for name in made if done.inputs.get(name) != made[name]]
+
+    def _mode_of(self, done: Done, deterministic: bool) -> ModeCheck:
+        """Return the check of a mode; of a damaged one, that it cannot be read."""
+        if len(done.modes) <= deterministic:
+            return self._unreadable(deterministic, ValueError("done.json has no such mode"))
+        mode = done.modes[deterministic]
+        if mode.deterministic is not deterministic:
+            return self._mode(
+                deterministic, findings=("the determinism switch was not set as planned",)
+            )
+        try:
+            return self._judged(mode, deterministic)
+        except DAMAGED as error:
+            return self._unreadable(deterministic, error)
+
+    def _unreadable(self, deterministic: bool, error: Exception) -> ModeCheck:
+        reason = getattr(error, "message", str(error) or type(error).__name__)
+        finding = Text("the results cannot be read: {reason}", reason=reason)
+        return self._mode(deterministic, verdict=UNREADABLE, status=None, findings=(finding,))
 
     def _mode(self, deterministic: bool, **fields: Any) -> ModeCheck:
         arguments = ", ".join(f"{name} {value}" for name, value in _arguments(self.line).items())
-        return ModeCheck(
-            self.line["number"], self.line["operator"], deterministic, arguments, **fields
-        )
+        return ModeCheck(self.line.number, self.line.operator, deterministic, arguments, **fields)
 
-    def _judged(self, mode: Mapping[str, Any], deterministic: bool) -> ModeCheck:
+    def _judged(self, mode: Mode, deterministic: bool) -> ModeCheck:
         planned = plan_or_error(self.line, self.profile, deterministic)
         if isinstance(planned, AclnnError):
             return self._refused(mode, deterministic, int(planned.status))
+        if not isinstance(planned, Plan):
+            return self._mode(deterministic, findings=(planned.message,))
+        if not mode.runs and not mode.error:
+            raise ValueError("done.json has neither runs nor an error")
         place = self.folder / ("on" if deterministic else "off")
         fields: dict[str, Any] = {
             "path": str(planned.path),
@@ -364,20 +374,20 @@ class JudgedCall:
             "planned_cores": planned.block_dim,
         }
         findings: list[str] = []
-        if "error" in mode:
-            fields |= {"verdict": "not run", "status": _status_in(mode["error"])}
+        if mode.error:
+            fields |= {"verdict": NOT_RUN, "status": status_in(mode.error)}
             findings.append(
-                Text("expected success, the device refused it: {error}", error=mode["error"])
+                Text("expected success, the device refused it: {error}", error=mode.error)
             )
         elif self._measure(place, planned, fields, findings):
             self._judge_bits(mode, place, deterministic, fields, findings)
         return self._mode(deterministic, findings=tuple(findings), **fields)
 
-    def _refused(self, mode: Mapping[str, Any], deterministic: bool, status: int) -> ModeCheck:
+    def _refused(self, mode: Mode, deterministic: bool, status: int) -> ModeCheck:
         """Return the check of a call that is planned to be refused."""
-        measured = _status_in(mode.get("error", ""))
+        measured = status_in(mode.error)
         finding = ""
-        if "error" not in mode:
+        if not mode.error:
             measured = 0
             finding = Text("expected a refusal with {status}, the device ran it", status=status)
         elif measured not in (None, status):
@@ -388,7 +398,7 @@ class JudgedCall:
             )
         return self._mode(
             deterministic,
-            verdict="not run",
+            verdict=NOT_RUN,
             planned_status=status,
             status=measured,
             findings=(finding,) if finding else (),
@@ -448,7 +458,7 @@ class JudgedCall:
 
     def _judge_bits(
         self,
-        mode: Mapping[str, Any],
+        mode: Mode,
         place: Path,
         deterministic: bool,
         fields: dict[str, Any],
@@ -456,18 +466,18 @@ class JudgedCall:
     ) -> None:
         """Verify the results of every different run, and keep the worst verdict."""
         order = (*CONFIRMED, "undecided", "unreachable")
-        for run in mode["runs"]:
-            results = self._results(place / run["folder"], run)
-            arguments: dict[str, Any] = {**self.tensors(results), **self.line["attributes"]}
+        for run in mode.runs:
+            results = read_results(place, run)
+            arguments: dict[str, Any] = {**self.tensors(results), **self.line.attributes}
             answer = verify(
-                self.line["operator"],
+                self.line.operator,
                 product=self.profile,
                 deterministic=deterministic,
                 explain=False,
                 **arguments,
             )
             fields["verdict"] = max(fields.get("verdict", "equal"), answer.status, key=order.index)
-            fields.setdefault("results", dict(run["results"]))
+            fields.setdefault("results", dict(run.results))
             impossible = {
                 name: output.counts["unreachable"]
                 for name, output in answer.outputs.items()
@@ -484,47 +494,27 @@ class JudgedCall:
                 )
                 for name, count in impossible.items()
             ]
-        if deterministic and len(mode["runs"]) > 1:
+        if deterministic and len(mode.runs) > 1:
             findings.append("runs with deterministic computation on differ")
-
-    def _results(self, folder: Path, run: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Read the results of a run; raises UsageError for one that is damaged."""
-        results = {}
-        for name, digest in run["results"].items():
-            output, _, dtype = name.partition(".")
-            array = read_tensor(
-                "folder", str(folder / f"{name}.npy") + (f":{dtype}" if dtype else "")
-            )
-            stored = array.view(np.uint16) if dtype else array
-            if checksum(stored) != digest:
-                raise UsageError(
-                    "folder",
-                    "{path}: not what the script wrote",
-                    "copy the results again",
-                    path=folder / f"{name}.npy",
-                )
-            results[output] = array
-        return results
 
     def tensors(self, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return inputs and outputs of the operator, in their dtypes."""
-        operator: Operator = load_operator(self.line["operator"])
+        operator: Operator = load_operator(self.line.operator)
         given = {
-            name: array.view(numpy_dtype(self.line["inputs"][name]["dtype"]))
+            name: array.view(numpy_dtype(self.line.inputs[name].dtype))
             for name, array in self.inputs.items()
         }
         known = (*operator.input_names, *operator.result_names)
         return {name: array for name, array in {**given, **results}.items() if name in known}
 
 
-def evidence_records(answer: KitCheck, lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def evidence_records(answer: KitCheck, lines: Sequence[Line]) -> Iterator[dict[str, Any]]:
     """Yield the records of ``evidence.jsonl``: a line for every call and mode.
 
     Findings are left out, because error texts of a device may name files and hosts.
     """
-    calls = {line["number"]: line for line in lines}
+    calls = {line.number: line for line in lines}
     for mode in answer.modes:
-        line = calls[mode.number]
         yield {
             "schema": schema("evidence"),
             "product": load_profile(None, answer.soc).name,
@@ -532,7 +522,7 @@ def evidence_records(answer: KitCheck, lines: list[dict[str, Any]]) -> Iterator[
             "release": answer.release,
             "device": dict(answer.device),
             "outcome": "open" if answer.findings else mode.outcome,
-            **{name: line[name] for name in ("operator", "inputs", "derived", "attributes")},
+            **calls[mode.number].as_dict(),
             **{
                 name: value
                 for name, value in mode.as_dict().items()

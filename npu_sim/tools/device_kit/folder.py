@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from npu_sim.questions.preflight_lines import MalformedLineError, call_of, opera
 from npu_sim.status import AclnnError, UsageError, without_internal_frames
 from npu_sim.tools.device_kit import run_on_device
 from npu_sim.tools.device_kit.choice import KitCall, chosen_calls
-from npu_sim.tools.device_kit.run_on_device import CALLS, SCHEMA
+from npu_sim.tools.device_kit.results import MOST_ELEMENTS
+from npu_sim.tools.device_kit.run_on_device import CALLS, SCHEMA, digest_of
 
 SCRIPT = "run_on_device.py"
 CALLS_FILE = "calls.jsonl"
@@ -109,9 +111,11 @@ def kit(
         )
     lines = [line_of(number, call, profile) for number, call in enumerate(chosen, 1)]
     folder.mkdir(exist_ok=True)
-    head = {"schema": SCHEMA, "soc": profile.soc, "release": profile.release}
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    identity = digest_of(f"{profile.soc} {profile.release}\n{text}".encode())
+    head = {"schema": SCHEMA, "soc": profile.soc, "release": profile.release, "kit": identity}
     write_text(folder / "kit.json", json.dumps(head, indent=1) + "\n")
-    write_text(folder / CALLS_FILE, "".join(json.dumps(line) + "\n" for line in lines))
+    write_text(folder / CALLS_FILE, text)
     write_text(folder / SCRIPT, Path(run_on_device.__file__).read_text("utf-8"))
     return Kit(
         folder=str(out),
@@ -168,9 +172,20 @@ def _given_calls(path: Path, left_out: list[str]) -> Iterator[KitCall]:
                 **arguments,
                 **{name: spec for name, spec in specs.items() if spec is not None},
             }
-            if str(given) not in seen:
+            found = KitCall(operator, fixed.values, given, frozenset())
+            elements = sum(prod(tensor["shape"]) for tensor in inputs_of(number, found).values())
+            if elements > MOST_ELEMENTS:
+                left_out.append(
+                    Text(
+                        "line {number}: its inputs have {elements} elements, more than {most}",
+                        number=number,
+                        elements=elements,
+                        most=MOST_ELEMENTS,
+                    )
+                )
+            elif str(given) not in seen:
                 seen.add(str(given))
-                yield KitCall(operator, fixed.values, given, frozenset())
+                yield found
 
 
 def line_of(number: int, call: KitCall, profile: Profile) -> dict[str, Any]:

@@ -27,18 +27,19 @@ LAYOUTS = {"float32": ("uint32", 8, 23), "float16": ("uint16", 5, 10), "bfloat16
 # --- inputs -------------------------------------------------------------------------------------
 
 
-def random_bits(seed, count):
-    """Return ``count`` uint64 numbers of splitmix64 for the positions of a tensor."""
+def random_bits(seed, count, first=0):
+    """Return ``count`` uint64 numbers of splitmix64 for the positions from ``first`` on."""
     step = np.uint64(0x9E3779B97F4A7C15)
     with np.errstate(over="ignore"):
-        state = np.uint64(seed) + (np.arange(count, dtype=np.uint64) + np.uint64(1)) * step
+        positions = np.arange(first, first + count, dtype=np.uint64)
+        state = np.uint64(seed) + (positions + np.uint64(1)) * step
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return state ^ (state >> np.uint64(31))
 
 
-def floating(bits, dtype, special):
-    """Return numbers of magnitude 1/8 to 2 as bits; ``special``: the first have inf, nan, -0 ..."""
+def floating(bits, dtype):
+    """Return numbers of magnitude 1/8 to 2 as bits."""
     unsigned, exponent_bits, mantissa_bits = LAYOUTS[dtype]
     bias = (1 << (exponent_bits - 1)) - 1
     sign = bits >> np.uint64(63)
@@ -46,43 +47,60 @@ def floating(bits, dtype, special):
     mantissa = bits & np.uint64((1 << mantissa_bits) - 1)
     sign_place = exponent_bits + mantissa_bits
     stored = sign << np.uint64(sign_place) | exponent << np.uint64(mantissa_bits) | mantissa
-    if special:
-        infinity = ((1 << exponent_bits) - 1) << mantissa_bits
-        negative = 1 << sign_place
-        values = (
-            infinity,
-            infinity | negative,
-            infinity | 1 << (mantissa_bits - 1),
-            negative,
-            0,
-            1,
-            negative | 3,
-        )
-        for place, value in enumerate(values):
-            stored[5 * place + 2 : max(len(bits) // 8, 64) : 64] = np.uint64(value)
     return stored.astype(unsigned)
+
+
+def put_special(stored, dtype):
+    """Replace some of the first numbers, given as bits, by inf, nan, -0, 0 and subnormal ones."""
+    _, exponent_bits, mantissa_bits = LAYOUTS[dtype]
+    infinity = ((1 << exponent_bits) - 1) << mantissa_bits
+    negative = 1 << (exponent_bits + mantissa_bits)
+    values = (
+        infinity,
+        infinity | negative,
+        infinity | 1 << (mantissa_bits - 1),
+        negative,
+        0,
+        1,
+        negative | 3,
+    )
+    for place, value in enumerate(values):
+        stored[5 * place + 2 : max(len(stored) // 8, 64) : 64] = value
+
+
+PIECE = 1 << 20
+"""Elements that are made at a time."""
 
 
 def make_input(tensor):
     """Return one input of a call as a NumPy array; bfloat16 as uint16."""
-    shape, dtype = tuple(tensor["shape"]), tensor["dtype"]
+    shape, dtype, kind = tuple(tensor["shape"]), tensor["dtype"], tensor["values"]
     count = int(np.prod(shape, dtype=np.int64))
-    bits = random_bits(tensor["seed"], count)
-    kind = tensor["values"]
     if kind == "permutation":
-        values = np.argsort(bits, kind="stable").astype(dtype)
-    elif kind == "below":
-        values = (bits % np.uint64(max(tensor["below"], 1))).astype(dtype)
-    else:
-        bits = bits >> np.uint64(1) if kind == "positive" else bits
-        values = floating(bits, dtype, kind == "special")
-        values = values if dtype == "bfloat16" else values.view(dtype)
-    return values.reshape(shape)
+        bits = random_bits(tensor["seed"], count)
+        return np.argsort(bits, kind="stable").astype(dtype).reshape(shape)
+    values = np.empty(count, dtype if kind == "below" else LAYOUTS[dtype][0])
+    for first in range(0, count, PIECE):
+        bits = random_bits(tensor["seed"], min(PIECE, count - first), first)
+        if kind == "below":
+            made = bits % np.uint64(max(tensor["below"], 1))
+        else:
+            made = floating(bits >> np.uint64(1) if kind == "positive" else bits, dtype)
+        values[first : first + len(made)] = made
+    if kind == "special":
+        put_special(values, dtype)
+    is_stored = kind == "below" or dtype == "bfloat16"
+    return (values if is_stored else values.view(dtype)).reshape(shape)
 
 
 def checksum(array):
     """Return the SHA-256 of an array's bytes in little-endian order."""
     return hashlib.sha256(array.astype(array.dtype.newbyteorder("<")).tobytes()).hexdigest()
+
+
+def digest_of(line):
+    """Return the identity of a line of calls.jsonl, which its result repeats."""
+    return hashlib.sha256(line.strip()).hexdigest()
 
 
 # --- calls: from the operator to its function in torch ------------------------------------------
@@ -294,6 +312,10 @@ CALLS = {
 """Operators that torch_npu reaches."""
 
 
+MOST_CHARACTERS = 20000
+"""Most characters of an error that are recorded."""
+
+
 # --- running ------------------------------------------------------------------------------------
 
 
@@ -339,6 +361,11 @@ def profiled(npu, folder, work):
             shutil.copy(found[0], os.path.join(folder, "kernel_details.csv"))
 
 
+def described(error):
+    """Return an exception as text; some have none of their own, such as MemoryError."""
+    return ("%s: %s" % (type(error).__name__, error))[:MOST_CHARACTERS]
+
+
 def run_call(torch, npu, call, folder, runs, profiles):
     """Run a call in both modes and write its results into a folder; return what was done."""
     arrays = {name: make_input(tensor) for name, tensor in call["inputs"].items()}
@@ -354,8 +381,8 @@ def run_call(torch, npu, call, folder, runs, profiles):
                 add_run(mode["runs"], compute(torch, npu, call, arrays), place, number)
             if profiles:
                 profiled(npu, place, lambda: compute(torch, npu, call, arrays))
-        except (RuntimeError, ValueError, TypeError, AttributeError, NotImplementedError) as error:
-            mode["error"] = "%s: %s" % (type(error).__name__, error)
+        except Exception as error:  # whatever a call raises is its result; the others still run
+            mode["error"] = described(error)
     return {"inputs": {name: checksum(array) for name, array in arrays.items()}, "modes": modes}
 
 
@@ -375,10 +402,18 @@ def add_run(runs, results, place, number):
 
 def write_json(path, value):
     """Write a JSON file whole or not at all."""
+    if os.path.islink(path + ".part"):
+        os.remove(path + ".part")
     with open(path + ".part", "w") as file:
         json.dump(value, file, indent=1)
         file.write("\n")
     os.replace(path + ".part", path)
+
+
+def identity():
+    """Return the identity of the kit that this script belongs to."""
+    with open(os.path.join(HERE, "kit.json")) as file:
+        return json.load(file)["kit"]
 
 
 def describe_device(torch, npu):
@@ -389,6 +424,7 @@ def describe_device(torch, npu):
         cann = "unknown (%s)" % type(error).__name__
     return {
         "schema": SCHEMA,
+        "kit": identity(),
         "soc": npu.npu.get_device_name(0),
         "cann": cann,
         "torch": torch.__version__,
@@ -396,6 +432,21 @@ def describe_device(torch, npu):
         "numpy": np.__version__,
         "python": sys.version.split()[0],
     }
+
+
+def refuse_links(path):
+    """End where a link would have results written, or removed, elsewhere."""
+    if os.path.islink(path):
+        sys.exit("%s is a link: remove it, results are written into this folder" % path)
+
+
+def running_call(path):
+    """Return the number of the call in which an earlier start ended; None where that is unknown."""
+    try:
+        with open(path) as file:
+            return json.load(file)["number"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def start_over(folder):
@@ -421,20 +472,22 @@ def main():
         sys.exit("run_on_device.py needs torch and torch_npu on a machine with an NPU: %s" % error)
     if arguments.runs < 1:
         sys.exit("--runs %d: at least 1" % arguments.runs)
-    with open(os.path.join(HERE, "calls.jsonl")) as file:
-        calls = [json.loads(line) for line in file if line.strip()]
+    with open(os.path.join(HERE, "calls.jsonl"), "rb") as file:
+        lines = [line for line in file if line.strip()]
+    refuse_links(os.path.join(HERE, "results"))
     write_json(os.path.join(HERE, "device.json"), describe_device(torch, torch_npu))
     crashed = os.path.join(HERE, "running.json")
     refused = 0
-    for call in calls:
+    for line in lines:
+        call = json.loads(line.decode("utf-8"))
         folder = os.path.join(HERE, "results", "%03d" % call["number"])
         if arguments.only not in (None, call["operator"]):
             continue
-        if os.path.exists(crashed) and json.load(open(crashed))["number"] == call["number"]:
+        refuse_links(folder)
+        if call["number"] == running_call(crashed):
             os.makedirs(folder, exist_ok=True)
-            write_json(
-                os.path.join(folder, "done.json"), {"crashed": "the process ended in this call"}
-            )
+            done = {"call": digest_of(line), "crashed": "the process ended in this call"}
+            write_json(os.path.join(folder, "done.json"), done)
             os.remove(crashed)
         if not start_over(folder):
             continue
@@ -446,20 +499,27 @@ def main():
         except KeyboardInterrupt:
             os.remove(crashed)
             sys.exit(
-                "stopped at call %d of %d; start again to go on" % (call["number"], len(calls))
+                "stopped at call %d of %d; start again to go on" % (call["number"], len(lines))
             )
-        write_json(os.path.join(folder, "done.json"), done)
+        except Exception as error:  # before or after the runs: no memory for inputs, a full disk
+            done = {"crashed": described(error)}
+        write_json(os.path.join(folder, "done.json"), dict(done, call=digest_of(line)))
         os.remove(crashed)
-        errors = [mode["error"] for mode in done["modes"] if "error" in mode]
-        refused += bool(errors)
+        errors = [mode["error"] for mode in done.get("modes", ()) if "error" in mode]
+        refused += bool(errors or "crashed" in done)
         print(
             "%d of %d %s%s"
-            % (call["number"], len(calls), call["operator"], ": refused" if errors else ""),
+            % (
+                call["number"],
+                len(lines),
+                call["operator"],
+                ": refused" if errors else ": failed" if "crashed" in done else "",
+            ),
             flush=True,
         )
     print(
         "done: %d calls, %d with errors; results/ and device.json are for npu-sim kit --check"
-        % (len(calls), refused)
+        % (len(lines), refused)
     )
 
 

@@ -49,7 +49,7 @@ def headline(answer: KitCheck) -> str:
         soc=answer.device.get("soc", "?"),
         cann=answer.device.get("cann", "?"),
         torch_npu=answer.device.get("torch_npu", "?"),
-        calls=len({mode.number for mode in answer.modes}),
+        calls=len({mode.number for mode in answer.modes}) + len(answer.missing),
     )
 
 
@@ -58,12 +58,13 @@ def lines_of(answer: KitCheck) -> list[tuple[str, str]]:
     counts = answer.counts
     bits = Text(
         "{confirmed} as computed or reachable, {open} undecided, {impossible} impossible, "
-        "{not_run} not run, {not_judged} not judged",
+        "{not_run} not run, {not_judged} not judged, {unreadable} unreadable",
         confirmed=counts["equal"] + counts["reachable"],
         open=counts["undecided"],
         impossible=counts["unreachable"],
         not_run=counts["not run"],
         not_judged=counts["not judged"],
+        unreadable=counts["unreadable"],
     )
     cores = [mode.cores == mode.planned_cores for mode in answer.modes if mode.cores is not None]
     status = [m.status == m.planned_status for m in answer.modes if m.status is not None]
@@ -88,6 +89,7 @@ def lines_of(answer: KitCheck) -> list[tuple[str, str]]:
             if numbers
             else []
         ),
+        *(("unreadable", Text("calls.jsonl, {line}", line=line)) for line in answer.unreadable[:5]),
     ]
 
 

@@ -10,6 +10,7 @@ from npu_sim.cores import load_profile
 from npu_sim.plans.device_evidence import evidence_by_path, evidence_folder
 from npu_sim.plans.model import Plan
 from npu_sim.tools.device_kit.check import JudgedCall, ModeCheck, plan_or_error
+from npu_sim.tools.device_kit.results import Line
 from npu_sim.tools.device_kit.run_on_device import checksum
 from tests.tools.device_kit.test_loop import kit, run, written
 
@@ -30,7 +31,8 @@ CALL = {"x": "200x96:bf16", "gamma": "96:bf16", "product": "atlas_a2"}
 def differences(record):
     """Return what a record says and npu_sim does not: plan, cores, bits of fixed orders."""
     profile, switch = load_profile(None, record["soc"], record["release"]), record["deterministic"]
-    made = plan_or_error(record, profile, switch)
+    line = Line.model_validate_json(json.dumps({"number": 1, **record}))
+    made = plan_or_error(line, profile, switch)
     if not isinstance(made, Plan):
         return [] if int(made.status) == record["planned_status"] else ["status"]
     now = {
@@ -43,7 +45,7 @@ def differences(record):
     found = [name for name, value in now.items() if record[name] != value]
     if record["verdict"] != "equal" or record["derived"]:
         return found
-    tensors = JudgedCall(record, Path(), profile).tensors({})
+    tensors = JudgedCall(line, Path(), profile).tensors({})
     result = npu_sim.run(
         record["operator"],
         product=profile,
