@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from npu_sim.files.tensors import names_tensor_file, read_tensor
-from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.loading import load_operator
 from npu_sim.status import UsageError
@@ -25,24 +24,31 @@ def named_values(option: str, texts: Iterable[str], reserved: Iterable[str]) -> 
     for text in texts:
         name, _, value = (part.strip() for part in text.partition("="))
         if not name or not value:
-            message = Text("{text} is not of the form name=value", text=repr(text))
-            raise UsageError(option, message, "write name=value, such as rows=4096")
+            raise UsageError(
+                option,
+                "{text} is not of the form name=value",
+                "write name=value, such as rows=4096",
+                text=repr(text),
+            )
         name = name.replace("-", "_")
         if name in named:
             raise UsageError(
                 option,
-                Text(
-                    "{name} is given twice, as {first} and as {second}",
-                    name=name,
-                    first=named[name],
-                    second=value,
-                ),
+                "{name} is given twice, as {first} and as {second}",
                 "give each name once; several values of a grid are written as 1,2 or 1..8",
+                name=name,
+                first=named[name],
+                second=value,
             )
         named[name] = value
     for name in sorted(named.keys() & set(reserved)):
-        message = Text("{name} is not set by --{option}", name=name, option=option)
-        raise UsageError(option, message, "the command has an option or argument of this name")
+        raise UsageError(
+            option,
+            "{name} is not set by --{option}",
+            "the command has an option or argument of this name",
+            name=name,
+            option=option,
+        )
     return named
 
 

@@ -85,7 +85,7 @@ def _typer_text(error: Any) -> str:
             return Text("Missing argument {name}.", name=Verbatim(_error_hint(error)))
         case "BadParameter":
             name = Verbatim(_error_hint(error))
-            return Text("Invalid value for {name}: {message}", error, name=name)
+            return Text("Invalid value for {name}: {message}", name=name, message=error.message)
     return str(error.format_message())
 
 
@@ -114,7 +114,11 @@ def usage_error(error: Any) -> UsageError | None:
 def unknown_command(name: str, known: Iterable[str], ctx: Any) -> UsageError:
     """Return the error of a command that is not among the known ones."""
     return UsageError(
-        "", Text("No such command: {name}", name=repr(name)) + closest(name, known), _help_hint(ctx)
+        "",
+        "No such command: {name}{near}",
+        _help_hint(ctx),
+        name=repr(name),
+        near=closest(name, known),
     )
 
 

@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from npu_sim.cli.errors import unknown_command
 from npu_sim.cli.output_files import require_separate_files
 from npu_sim.cli.printing import print_text
-from npu_sim.language import Text, Verbatim, joined, say, translated
+from npu_sim.language import Verbatim, joined, say, translated
 from npu_sim.show.layout import Paragraph, lines_table
 from npu_sim.status import UsageError
 
@@ -50,8 +50,9 @@ class NpuSimCommand(_PlainHelp, TyperCommand):
                 if not option.is_flag and not option.multiple and typed.count(option) > 1:
                     raise UsageError(
                         option.name,
-                        Text("{option} is given twice", option=" / ".join(option.opts)),
+                        "{option} is given twice",
                         "leave one of the two out",
+                        option=" / ".join(option.opts),
                     )
             self._require_no_value(
                 [parameter for parameter in typed if parameter.is_flag], left, args
@@ -69,10 +70,11 @@ class NpuSimCommand(_PlainHelp, TyperCommand):
                 singular = typed.removesuffix("s")  # --release for --releases
                 raise UsageError(
                     typed.lstrip("-"),
-                    Text("{option} takes no value, got {value}", option=typed, value=value),
-                    Text("{option} {value}", option=singular, value=value)
-                    if singular in known - {typed}
-                    else Text("leave it out"),
+                    "{option} takes no value, got {value}",
+                    "{singular} {value}" if singular in known - {typed} else "leave it out",
+                    option=typed,
+                    value=value,
+                    singular=singular,
                 )
 
     def invoke(self, ctx: Any) -> Any:

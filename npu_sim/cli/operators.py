@@ -14,7 +14,7 @@ from npu_sim.cli.help import ARGUMENTS_HEADING, NpuSimCommand, NpuSimGroup
 from npu_sim.cli.options import COMMANDS, Handler, PerOperator, with_options
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.operator import Operator
-from npu_sim.language import Text, Verbatim, say, translated
+from npu_sim.language import Verbatim, say, translated
 from npu_sim.operators.loading import OperatorLoadError, load_operator
 from npu_sim.questions.varied_calls import ExampleCall, example_call
 from npu_sim.registry import OperatorEntry, all_operators, find_operator, unknown_operator
@@ -50,7 +50,11 @@ def operator_group(name: str, handler: Handler) -> typer.Typer:
                 try:
                     load_operator(entry.name)
                 except OperatorLoadError as error:
-                    yield OPERATORS, entry.name, say("not available: {message}", error)
+                    yield (
+                        OPERATORS,
+                        entry.name,
+                        say("not available: {message}", message=error.message),
+                    )
                 else:
                     yield OPERATORS, entry.name, entry.title
 
@@ -143,14 +147,15 @@ def _not_an_option(ctx: Any, declared: Operator, example: str) -> UsageError:
         if tensor.name in needed and ctx.params.get(name) is None:
             options[name] = f"--{name.replace('_', '-')}"
     if not options:
-        return UsageError("", Text("{values} belongs to no option", values=values), example)
+        return UsageError("", "{values} belongs to no option", example, values=values)
     written = zip(options.values(), ctx.args, strict=False)
-    message = Text(
+    return UsageError(
+        next(iter(options)),
         "{values}: name its option, {text}",
+        example,
         values=values,
         text=Verbatim(" ".join(f"{flag} {value}" for flag, value in written)),
     )
-    return UsageError(next(iter(options)), message, example)
 
 
 def _add_examples(command: Any, entry: OperatorEntry, name: str, form: PerOperator) -> str:
@@ -219,7 +224,7 @@ def argument_help(argument: Tensor | Attribute, example: ExampleCall) -> str:
     if isinstance(argument, Output):
         return _with_example(argument.help, example.values.get(argument.name))
     needed = argument.name in example.needed
-    text = say("required: {help}", argument) if needed else argument.help
+    text = say("required: {help}", help=argument.help) if needed else argument.help
     if isinstance(argument, Attribute):
         return _with_example(text, example.values[argument.name] if needed else None)
     if argument.name not in example.values:

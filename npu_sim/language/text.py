@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import PurePath
-from string import Formatter
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -148,7 +147,6 @@ class Text(str):
 
     - ``template``: the sentence with named fields, as for ``str.format``. Without fields it is used
       as it is.
-    - ``source``: object whose attributes are the values of the fields that are not given by name.
     - ``fields``: values of the fields. Texts are rendered in turn; other strings are looked up as a
       template without fields and stay as they are when the catalogue does not have them.
     """
@@ -158,11 +156,8 @@ class Text(str):
     template: str
     fields: Mapping[str, Any]
 
-    def __new__(cls, template: str, source: object = None, /, **fields: Any) -> "Text":
+    def __new__(cls, template: str, /, **fields: Any) -> "Text":
         """Return the sentence, formatted once."""
-        if source is not None:
-            names = {name for _, name, _, _ in Formatter().parse(template) if name}
-            fields |= {name: getattr(source, name) for name in names - fields.keys()}
         for name, value in fields.items():
             if not isinstance(value, _KEPT):
                 fields[name] = _text_of(value)
@@ -345,9 +340,9 @@ def translated(text: str) -> str:
     return str(_rendered(text, catalogue(LANGUAGES[0])) if target is None else target)
 
 
-def say(template: str, source: object = None, /, **fields: object) -> str:
+def say(template: str, /, **fields: object) -> str:
     """Return a sentence of a front end in the language in use, from the arguments of a `Text`."""
-    return Verbatim(translated(Text(template, source, **fields)))
+    return Verbatim(translated(Text(template, **fields)))
 
 
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

@@ -111,14 +111,19 @@ def upgrade_view(upgrade: Upgrade) -> RenderableType:
 
 def _upgrade_title(upgrade: Upgrade) -> str:
     return say(
-        "from {before} to {after} on {product} ({socs})", upgrade, socs=socs_text(upgrade.socs)
+        "from {before} to {after} on {product} ({socs})",
+        before=upgrade.before,
+        after=upgrade.after,
+        product=upgrade.product,
+        socs=socs_text(upgrade.socs),
     )
 
 
 def upgrade_lines(upgrade: Upgrade) -> list[Line]:
     """Return the changes of an upgrade as labelled lines."""
     lines: list[Line] = [
-        (change.fact, Text("{before} -> {after}", change), "") for change in upgrade.changes
+        (change.fact, Text("{before} -> {after}", before=change.before, after=change.after), "")
+        for change in upgrade.changes
     ]
     if any(change.fact == OUTCOME for change in upgrade.changes):
         return lines
@@ -173,7 +178,11 @@ def _cells(row: Compared) -> dict[str, str]:
     if memory is not None:
         largest = max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
         share = f"{memory.name} {used_percent(memory)} %"
-        buffer = Text("{share}, {name} {bytes}", largest, share=share) if largest else share
+        buffer = (
+            Text("{share}, {name} {bytes}", share=share, name=largest.name, bytes=largest.bytes)
+            if largest
+            else share
+        )
     timed = [order.output for order in plan.order if order.state == "timing"]
     raced = [order.output for order in plan.order if order.race]
     orders = (
@@ -186,13 +195,16 @@ def _cells(row: Compared) -> dict[str, str]:
         "outcome": plan.outcome,
         "path": Text(
             "{path}{key}",
-            plan,
-            key=say(", key {tiling_key}", plan) if plan.tiling_key is not None else "",
+            path=plan.path,
+            key=say(", key {tiling_key}", tiling_key=plan.tiling_key)
+            if plan.tiling_key is not None
+            else "",
         ),
         "cores": say(
             "{block_dim} of {cores_available}{idle}",
-            plan,
-            idle=say(", {idle_cores} idle", plan) if plan.idle_cores else "",
+            block_dim=plan.block_dim,
+            cores_available=plan.cores_available,
+            idle=say(", {idle_cores} idle", idle_cores=plan.idle_cores) if plan.idle_cores else "",
         ),
         "buffer": buffer,
         "workspace": Text(
@@ -250,8 +262,20 @@ def nearby_text(nearby: NearbyPlan, products: Sequence[str] = ()) -> str:
     """Return a nearby plan as one sentence: ``col = 6080 selects split N on atlas_a2``."""
     where = say(" on {products}", products=", ".join(products)) if products else ""
     if nearby.refusal:
-        return say("{change} is refused{where} (now {before}): {refusal}", nearby, where=where)
-    return say("{change} selects {path}{where} (now {before})", nearby, where=where)
+        return say(
+            "{change} is refused{where} (now {before}): {refusal}",
+            change=nearby.change,
+            where=where,
+            before=nearby.before,
+            refusal=nearby.refusal,
+        )
+    return say(
+        "{change} selects {path}{where} (now {before})",
+        change=nearby.change,
+        path=nearby.path,
+        where=where,
+        before=nearby.before,
+    )
 
 
 @document_of.register
@@ -309,7 +333,7 @@ def _changes_table(comparison: Comparison) -> Table:
                 change.axis.name,
                 str(change.now),
                 str(change.value),
-                change.path or say("refused: {refusal}", change),
+                change.path or say("refused: {refusal}", refusal=change.refusal),
                 change.decision,
                 ", ".join(products),
             )

@@ -41,7 +41,11 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     plan = explanation.plan
     if plan is None:
         return _refusal_view(explanation)
-    key = say(", tiling key {tiling_key}", plan) if plan.tiling_key is not None else ""
+    key = (
+        say(", tiling key {tiling_key}", tiling_key=plan.tiling_key)
+        if plan.tiling_key is not None
+        else ""
+    )
     overflow = overflow_text(plan)
     reason = [(plan.path_reason,)] if plan.path_reason else []
     decisions = (
@@ -49,7 +53,13 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     )
     nearby = explanation.nearby[:SHOWN_NEARBY]
     changes = [_nearby_row(change) for change in nearby] or [("nothing nearby takes another path",)]
-    cores = say("{block_dim} of {cores_available} {core_kind}, {idle_cores} idle", plan)
+    cores = say(
+        "{block_dim} of {cores_available} {core_kind}, {idle_cores} idle",
+        block_dim=plan.block_dim,
+        cores_available=plan.cores_available,
+        core_kind=plan.core_kind,
+        idle_cores=plan.idle_cores,
+    )
     count = len(plan.launches)
     title = "launches: {launches}, one after the other" if count > 1 else "launches: {launches}"
     memories = (
@@ -60,7 +70,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     return stack(
         Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True),
         *_section("overflows the Unified Buffer", [(overflow,)] if overflow else []),
-        *_section("path", [(Text("{path}{key}", plan, key=key),), *reason]),
+        *_section("path", [(Text("{path}{key}", path=plan.path, key=key),), *reason]),
         *_section("decisions", [row for rows in decisions for row in rows]),
         *_section(
             "nearest changes",
@@ -104,34 +114,41 @@ def _section(
 
 
 def _decision_rows(number: int, decision: Decision) -> list[Row]:
-    effect = say("{name}: {answer}, {effect}", decision, answer="yes" if decision.outcome else "no")
+    effect = say(
+        "{name}: {answer}, {effect}",
+        name=decision.name,
+        answer="yes" if decision.outcome else "no",
+        effect=decision.effect,
+    )
     values = values_text(decision)
-    condition = Text("{condition}; {values}", decision, values=values)
+    condition = Text("{condition}; {values}", condition=decision.condition, values=values)
     return [(f"{number}", effect), ("", condition if values else decision.condition)]
 
 
 def _nearby_row(nearby: NearbyPlan) -> Row:
     if nearby.refusal:
-        effect = say("refused: {refusal}", nearby)
+        effect = say("refused: {refusal}", refusal=nearby.refusal)
     elif nearby.changes_path:
-        effect = say("selects {path}", nearby)
+        effect = say("selects {path}", path=nearby.path)
     else:
-        effect = say("same path; {effect}", nearby) if nearby.effect else "same path"
-    return say("{change} (now {before})", nearby), effect
+        effect = say("same path; {effect}", effect=nearby.effect) if nearby.effect else "same path"
+    return say("{change} (now {before})", change=nearby.change, before=nearby.before), effect
 
 
 def _launch_rows(launches: Sequence[Launch]) -> Iterator[Row]:
     for number, launch in enumerate(launches):
-        cores = Text(" on {block_dim} cores", launch) if launch.block_dim else ""
+        cores = (
+            Text(" on {block_dim} cores", block_dim=launch.block_dim) if launch.block_dim else ""
+        )
         exact = launch.evidence is Evidence.EXACT
         yield (
             f"{number}",
             Text(
                 "{kernel}{cores}{evidence}{note}",
-                launch,
+                kernel=launch.kernel,
                 cores=" on 1 core" if launch.block_dim == 1 else cores,
-                evidence="" if exact else Text(", {value}", launch.evidence),
-                note=Text("; {note}", launch) if launch.note else "",
+                evidence="" if exact else Text(", {value}", value=launch.evidence.value),
+                note=Text("; {note}", note=launch.note) if launch.note else "",
             ),
         )
         if launch.inputs:
@@ -152,7 +169,7 @@ def _estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> Iterator[Row]:
             yield (
                 say(
                     "{instructions} instructions start up in {start_up} us",
-                    estimate,
+                    instructions=estimate.instructions,
                     start_up=about_us(estimate.startup_share * estimate.vector_us),
                 ),
                 "half as many, each twice as long, would save half of this",
@@ -168,7 +185,12 @@ def _conflict_row(conflict: BankConflict, estimate: VectorEstimate) -> Row:
         else "share bank groups"
     )
     return (
-        say("{between} {how}: {factor:.3g} cycles a repeat", conflict, how=how),
+        say(
+            "{between} {how}: {factor:.3g} cycles a repeat",
+            between=conflict.between,
+            how=how,
+            factor=conflict.factor,
+        ),
         say(
             "without it the slowest core takes {share} less than its {cycles} cycles",
             share=percent_text(conflict.cycles / estimate.slowest_cycles),
@@ -180,9 +202,10 @@ def _conflict_row(conflict: BankConflict, estimate: VectorEstimate) -> Row:
 def _memory_title(memory: Memory) -> str:
     title = say(
         "{name} of a core{phase}: {used_bytes} of {capacity_bytes} bytes",
-        memory,
         name=memory_name(memory),
-        phase=Text(", {phase}", memory) if memory.phase else "",
+        phase=Text(", {phase}", phase=memory.phase) if memory.phase else "",
+        used_bytes=memory.used_bytes,
+        capacity_bytes=memory.capacity_bytes,
     )
     if memory.evidence is Evidence.EXACT:
         return title
@@ -243,8 +266,8 @@ def _order_rows(plan: Plan, other: Plan | None) -> Iterator[Row]:
             mode,
             say(
                 "{states}; {path}; {size} of workspace",
-                other,
                 states=joined((order.in_words for order in other.order), ", "),
+                path=other.path,
                 size=bytes_text(other.workspace.total_bytes),
             ),
         )
@@ -258,7 +281,7 @@ def _refusal_view(explanation: Explanation) -> RenderableType:
         Paragraph(
             say(
                 "{title} on {product}: refused, {status} {status_name}",
-                explanation.call.operator,
+                title=explanation.call.operator.title,
                 product=explanation.profile.title,
                 status=int(error.status),
                 status_name=error.status.name,

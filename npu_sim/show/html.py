@@ -41,7 +41,9 @@ def render(document: Document) -> str:
     template = _environment().get_template("report.html")
     text: str = template.render(
         document=document,
-        footer=say("Made by npu-sim {version}. {origin}", document, version=__version__),
+        footer=say(
+            "Made by npu-sim {version}. {origin}", version=__version__, origin=document.origin
+        ),
         style=Markup(asset("report.css")),
         scripts=[Markup(script) for script in _scripts(document)],
     )

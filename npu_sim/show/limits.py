@@ -44,7 +44,7 @@ def limits_view(table: LimitTable) -> RenderableType:
         "{title}: legal values of {axis}{along}",
         title=operator_title(table.operator),
         axis=table.vary or "each size, the other sizes unchanged",
-        along=say(" along {along}", table) if table.along else "",
+        along=say(" along {along}", along=table.along) if table.along else "",
     )
     return stack(
         Paragraph(title, "bold", is_line=True),
@@ -138,7 +138,7 @@ def reason_text(error: Unplanned) -> str:
     return (
         error.message
         if not error.status
-        else say("{status} {message}", error, status=int(error.status))
+        else say("{status} {message}", status=int(error.status), message=error.message)
     )
 
 
@@ -173,7 +173,7 @@ def limits_report(table: LimitTable, command: str = "") -> Document:
     """
     title, axis = operator_title(table.operator), translated(table.vary or "each size")
     sentence = say("{title}: legal values of {axis}", title=title, axis=axis)
-    sentence += say(" along {along}", table) if table.along else ""
+    sentence += say(" along {along}", along=table.along) if table.along else ""
     drawn = _frontier_chart(table) if table.along else range_picture(table)
     sections = filled(
         ("Pictures", [drawn] if drawn else []),
@@ -198,7 +198,9 @@ def _frontier_chart(table: LimitTable) -> Chart | None:
                 curves.append(curve(title, places, values, dashed=name == "hardware"))
     x = Axis(table.along, is_log=all((row.at or 0) > 0 for row in table.rows))
     return (
-        curve_chart(x, Axis(say("largest {vary}", table), is_log=True), curves) if curves else None
+        curve_chart(x, Axis(say("largest {vary}", vary=table.vary), is_log=True), curves)
+        if curves
+        else None
     )
 
 

@@ -25,7 +25,7 @@ LETTER_ROOM = 5
 
 def _note(part: Any) -> str:
     """Return the remark on a buffer or a part of the workspace, to follow other text."""
-    return Text(", {note}", part) if part.note else ""
+    return Text(", {note}", note=part.note) if part.note else ""
 
 
 def _segment(x: float, width: float, y: float, colour: str, title: str, label: str) -> Markup:
@@ -60,15 +60,22 @@ def memory_map(memories: Sequence[Memory]) -> Markup:
 def memory_colours(memory: Memory) -> list[tuple[str, str]]:
     """Return the colour and label of each allocation, then of the free memory."""
     named: list[tuple[str, str]] = [
-        (f"c{number % COLOURS}", Text("{name} {bytes}", allocation))
+        (
+            f"c{number % COLOURS}",
+            Text("{name} {bytes}", name=allocation.name, bytes=allocation.bytes),
+        )
         for number, allocation in enumerate(memory.allocations)
     ]
-    return [*named, ("free", say("free {free_bytes}", memory))] if memory.free_bytes > 0 else named
+    return (
+        [*named, ("free", say("free {free_bytes}", free_bytes=memory.free_bytes))]
+        if memory.free_bytes > 0
+        else named
+    )
 
 
 def memory_title(memory: Memory) -> str:
     """Return name and phase of a memory."""
-    return memory_name(memory) + (Text(", {phase}", memory) if memory.phase else "")
+    return memory_name(memory) + (Text(", {phase}", phase=memory.phase) if memory.phase else "")
 
 
 def _memory_bar(memory: Memory, y: float) -> tuple[list[Markup], float]:
@@ -76,26 +83,38 @@ def _memory_bar(memory: Memory, y: float) -> tuple[list[Markup], float]:
     scale = WIDTH / max(memory.capacity_bytes, memory.used_bytes, 1)
     caption = say(
         "{memory_title}: {used_bytes} of {capacity_bytes} bytes{evidence}",
-        memory,
         memory_title=memory_title(memory),
-        evidence="" if memory.evidence is Evidence.EXACT else Text(" ({value})", memory.evidence),
+        used_bytes=memory.used_bytes,
+        capacity_bytes=memory.capacity_bytes,
+        evidence=""
+        if memory.evidence is Evidence.EXACT
+        else Text(" ({value})", value=memory.evidence.value),
     )
     segments = [
         (
             allocation.bytes * scale,
             f"c{number % COLOURS}",
-            say("{name}: {bytes} bytes{note}", allocation, note=_note(allocation)),
+            say(
+                "{name}: {bytes} bytes{note}",
+                name=allocation.name,
+                bytes=allocation.bytes,
+                note=_note(allocation),
+            ),
             allocation.name,
         )
         for number, allocation in enumerate(memory.allocations)
     ]
     if memory.free_bytes > 0:
-        title = say("free: {free_bytes} bytes", memory)
+        title = say("free: {free_bytes} bytes", free_bytes=memory.free_bytes)
         segments.append((memory.free_bytes * scale, "free", title, "free"))
     parts = [svg.caption(caption, y + 12), *_side_by_side(segments, y + 20)]
     if memory.free_bytes < 0:
         edge = memory.capacity_bytes * scale
-        title = say("does not fit: {used_bytes} of {capacity_bytes} bytes", memory)
+        title = say(
+            "does not fit: {used_bytes} of {capacity_bytes} bytes",
+            used_bytes=memory.used_bytes,
+            capacity_bytes=memory.capacity_bytes,
+        )
         parts.append(svg.mark(edge, y + 14, title))
     marks, height = legend(memory_colours(memory), y + 22 + BAR_HEIGHT)
     return parts + marks, BAR_HEIGHT + 36 + height
@@ -113,11 +132,16 @@ def workspace_map(parts: Sequence[WorkspacePart], total: int) -> Markup:
     rest = [part for part in known if part is not largest]
     rest_bytes = sum(part.bytes for part in rest)
     if largest is not None and len(rest) > 1 and rest_bytes < largest.bytes / 8:
-        drawn += _workspace_bar(rest, parts, height + 8, say("without {name}, enlarged", largest))
+        drawn += _workspace_bar(
+            rest, parts, height + 8, say("without {name}, enlarged", name=largest.name)
+        )
         height += BAR_HEIGHT + 36
     unknown = [part for part in parts if part.evidence is Evidence.UNKNOWN]
     for number, part in enumerate(unknown):
-        title, label = say("{name}: size unknown", part) + _note(part), say("{name}: unknown", part)
+        title, label = (
+            say("{name}: size unknown", name=part.name) + _note(part),
+            say("{name}: unknown", name=part.name),
+        )
         drawn.append(_segment(number * 260, 250, height + 8, "unknown", title, label))
     height += BAR_HEIGHT + 12 if unknown else 0
     return picture(height, drawn, say("workspace of {total} bytes", total=total))
@@ -141,7 +165,13 @@ def _workspace_bar(
         (
             part.bytes * scale,
             colours[parts.index(part)],
-            say("{name}: {bytes} bytes, {kind}, {evidence}", part, evidence=part.evidence.value)
+            say(
+                "{name}: {bytes} bytes, {kind}, {evidence}",
+                name=part.name,
+                bytes=part.bytes,
+                kind=part.kind,
+                evidence=part.evidence.value,
+            )
             + _note(part),
             part.name,
         )
@@ -250,7 +280,16 @@ def core_map(plan: Plan) -> Markup:
             )
             parts += marks
             y += height
-    return picture(y + 2, parts, say("{block_dim} of {cores_available} {core_kind} work", plan))
+    return picture(
+        y + 2,
+        parts,
+        say(
+            "{block_dim} of {cores_available} {core_kind} work",
+            block_dim=plan.block_dim,
+            cores_available=plan.cores_available,
+            core_kind=plan.core_kind,
+        ),
+    )
 
 
 def _is_partition(plan: Plan, name: str) -> bool:

@@ -142,7 +142,8 @@ def _launch_blocks(plan: Plan) -> tuple[Block, ...]:
                     count_text(launch.read_bytes),
                     count_text(launch.written_bytes),
                     "" if launch.block_dim is None else str(launch.block_dim),
-                    launch.evidence.value + (Text("; {note}", launch) if launch.note else ""),
+                    launch.evidence.value
+                    + (Text("; {note}", note=launch.note) if launch.note else ""),
                 )
                 for number, launch in enumerate(plan.launches)
             ],

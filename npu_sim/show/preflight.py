@@ -110,12 +110,13 @@ def fault_text(fault: Fault) -> str:
     lines = sum(row.lines for row in fault.rows)
     return Text(
         "{times}{value}, {lines}, {labels}{note}: {word}: {reason}",
-        fault,
         times=f"{lines}x " if lines > 1 else "",
         value=_named(fault.op),
         lines=lines_text(fault.rows),
         labels=labels_text(fault.labels),
         note=Text(" (informational)") if fault.level == INFORMATIONAL else "",
+        word=fault.word,
+        reason=fault.reason,
     )
 
 
@@ -261,8 +262,10 @@ def _peak_text(peak: Checked | None) -> str:
         return ""
     return say(
         "peak {size} of workspace, line {line}: {op} on {soc}",
-        peak,
         size=bytes_text(peak.workspace_bytes),
+        line=peak.line,
+        op=peak.op,
+        soc=peak.soc,
     )
 
 
@@ -272,8 +275,8 @@ def _count_text(summary: Summary) -> str:
     differs = summary.count != summary.lines
     return say(
         "calls {lines}{weighted}: {counts}{over}{expected}",
-        summary,
-        weighted=say(" ({count} with their counts)", summary) if differs else "",
+        lines=summary.lines,
+        weighted=say(" ({count} with their counts)", count=summary.count) if differs else "",
         counts=joined(
             (
                 Text("{count} {name}", count=count, name=name)
@@ -283,7 +286,11 @@ def _count_text(summary: Summary) -> str:
             ", ",
         ),
         over=say(", {count} over budget", count=summary.over_budget) if summary.over_budget else "",
-        expected=say("; {as_expected} match expect, {differ} do not", summary)
+        expected=say(
+            "; {as_expected} match expect, {differ} do not",
+            as_expected=summary.as_expected,
+            differ=summary.differ,
+        )
         if summary.as_expected or summary.differ
         else "",
     )

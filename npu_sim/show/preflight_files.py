@@ -75,7 +75,7 @@ def _add_case(suite: ElementTree.Element, row: Row, label: str, matrix: Matrix, 
         file=_printable(file),
         line=str(row.line),
     )
-    case.set("name", _printable(say("line {line}: {title}", row)))
+    case.set("name", _printable(say("line {line}: {title}", line=row.line, title=row.title)))
     case.set("time", f"{row.seconds.get(label, 0.0):.6f}")
     faults = [finding for finding, level in matrix.findings(row, label) if level == ERROR]
     if faults:
@@ -124,9 +124,10 @@ def finding_text(fault: Fault) -> str:
     """Return the reason why the call of one line is not accepted, without its line."""
     return Text(
         "{title}, {labels}: {word}: {reason}",
-        fault,
         title=fault.rows[0].title,
         labels=", ".join(fault.labels),
+        word=fault.word,
+        reason=fault.reason,
     )
 
 

@@ -67,16 +67,25 @@ def determinism_lines(study: DeterminismStudy) -> Iterator[Line]:
 def _output_lines(output: OutputStudy) -> Iterator[Line]:
     results = say(
         "{distinct_results} different results from {orders}",
-        output,
+        distinct_results=output.distinct_results,
         orders=say("{orders} orders", orders=len(output.orders)),
     )
-    differing = say("{moved} of {elements} elements differ", output)
+    differing = say(
+        "{moved} of {elements} elements differ", moved=output.moved, elements=output.elements
+    )
     spread = "between two legal orders, of the element that differs most in value"
     more_orders = ["..."] if len(output.orders) > SHOWN_STEPS else []
-    different = say("{differs_from_deterministic} elements differ", output)
+    different = say(
+        "{differs_from_deterministic} elements differ",
+        differs_from_deterministic=output.differs_from_deterministic,
+    )
     yield (output.output, results, joined((*output.orders[:SHOWN_STEPS], *more_orders), ", "))
-    yield ("", differing, say("{order_dependent} can, by plan and indices", output))
-    yield ("", say("spread up to {max_spread:.3g}", output), spread)
+    yield (
+        "",
+        differing,
+        say("{order_dependent} can, by plan and indices", order_dependent=output.order_dependent),
+    )
+    yield ("", say("spread up to {max_spread:.3g}", max_spread=output.max_spread), spread)
     yield ("", different, "between the sequential and the deterministic result")
     if output.race:
         yield ("race", output.race, "two runs can differ, with deterministic computation too")
@@ -85,9 +94,10 @@ def _output_lines(output: OutputStudy) -> Iterator[Line]:
         return
     value = say(
         "{output}[{index}]: spread {spread:.3g} = {spread_ulp} ulp",
-        worst,
         output=output.output,
         index=", ".join(map(str, worst.index)),
+        spread=worst.spread,
+        spread_ulp=worst.spread_ulp,
     )
     yield (
         "worst",
@@ -95,7 +105,7 @@ def _output_lines(output: OutputStudy) -> Iterator[Line]:
         say(
             "the element that differs most in ulp; with deterministic computation "
             "{deterministic_result:.9g}",
-            worst,
+            deterministic_result=worst.deterministic_result,
         ),
     )
     for extreme, order, steps in (
@@ -103,14 +113,20 @@ def _output_lines(output: OutputStudy) -> Iterator[Line]:
         (worst.highest, worst.highest_order, worst.steps_to_highest),
     ):
         shown = joined(
-            say("core {core} {value:+.6g} -> {sum_after:.9g}", step) for step in steps[:SHOWN_STEPS]
+            say(
+                "core {core} {value:+.6g} -> {sum_after:.9g}",
+                core=step.core,
+                value=step.value,
+                sum_after=step.sum_after,
+            )
+            for step in steps[:SHOWN_STEPS]
         )
         more = (
             say("; {steps} more", steps=len(steps) - SHOWN_STEPS)
             if len(steps) > SHOWN_STEPS
             else ""
         )
-        scaled = say("; times {factor:.6g}", worst) if worst.factor != 1 else ""
+        scaled = say("; times {factor:.6g}", factor=worst.factor) if worst.factor != 1 else ""
         value = Text("{value} ({order})", value=f"{extreme:.9g}", order=order)
         yield ("", value, shown + more + scaled)
 
@@ -130,12 +146,16 @@ def precision_lines(study: PrecisionStudy) -> Iterator[Line]:
     for output in _merged(study).outputs:
         value = say(
             "{output} {dtype}: max {most}, mean {mean}",
-            output,
+            output=output.output,
+            dtype=output.dtype,
             most=ulp_text(output.max_ulp),
             mean=ulp_text(output.mean_ulp),
         )
         verdicts = (
-            say("{standard} passes" if verdict.passed else "{standard} FAILS", verdict)
+            say(
+                "{standard} passes" if verdict.passed else "{standard} FAILS",
+                standard=verdict.standard,
+            )
             for verdict in output.verdicts
         )
         yield (output.variant, value, joined(verdicts, ", "))
@@ -150,12 +170,17 @@ def precision_lines(study: PrecisionStudy) -> Iterator[Line]:
         )
         value = say(
             "worst [{index}] {worst_actual:.7g} for {worst_golden:.7g}",
-            output,
             index=", ".join(map(str, output.worst_index)),
+            worst_actual=output.worst_actual,
+            worst_golden=output.worst_golden,
         )
         yield ("", value, say("largest terms: {terms}", terms=terms) if terms else "")
         causes = (
-            Text("{name} {error}", cause, error=ulp_text(cause.max_ulp).removesuffix(" ulp"))
+            Text(
+                "{name} {error}",
+                name=cause.name,
+                error=ulp_text(cause.max_ulp).removesuffix(" ulp"),
+            )
             for cause in output.causes
         )
         yield ("", "each cause alone, in ulp", joined(causes, ", "))
@@ -190,11 +215,12 @@ def invariance_lines(study: InvarianceStudy) -> Iterator[Line]:
     for row in study.rows:
         yield (
             row.output,
-            say(EFFECTS[row.changes], row),
+            say(EFFECTS[row.changes], change=row.change),
             say(
                 "first at [{index}]: {before:.9g} becomes {after:.9g}",
-                row,
                 index=", ".join(map(str, row.first)),
+                before=row.before,
+                after=row.after,
             )
             if row.first is not None
             else row.note,
@@ -211,12 +237,12 @@ def certificate_lines(certificates: Iterable[Certificate]) -> Iterator[Line]:
             certificate.hash,
             say(
                 "{output}[{index}], {elements} alike, {terms}",
-                certificate,
+                output=certificate.output,
                 index=", ".join(map(str, certificate.element)),
                 elements=counted(certificate.elements, "element"),
                 terms=counted(len(certificate.terms), "term"),
             ),
-            Text("{agreed} ({probe})", certificate, agreed=agreed),
+            Text("{agreed} ({probe})", agreed=agreed, probe=certificate.probe),
         )
         formula = certificate.text
         cut = formula[:SHOWN_TREE].rpartition(" ")[0] + " ..."
@@ -250,13 +276,24 @@ def study_lines(study: Study) -> Iterator[Line]:
 def study_headline(study: Study) -> str:
     """Return operator, device and result of a study in one line."""
     _, result = FORMS[type(study)]
-    return say("{operator} on {product}, {soc}: {result}", study, result=result(study))
+    return say(
+        "{operator} on {product}, {soc}: {result}",
+        operator=study.operator,
+        product=study.product,
+        soc=study.soc,
+        result=result(study),
+    )
 
 
 def _differing(study: DeterminismStudy) -> str:
     """Return how many elements differ between orders."""
     moved = [
-        say("{moved} of {elements} elements of {output} differ between orders", output)
+        say(
+            "{moved} of {elements} elements of {output} differ between orders",
+            moved=output.moved,
+            elements=output.elements,
+            output=output.output,
+        )
         for output in study.outputs
         if output.order_dependent
     ]
@@ -268,7 +305,12 @@ def _error(study: PrecisionStudy) -> str:
     worst = max(study.outputs, key=lambda output: output.max_ulp, default=None)
     if worst is None:
         return say("refused")
-    return say("error up to {most} ({output} {dtype})", worst, most=ulp_text(worst.max_ulp))
+    return say(
+        "error up to {most} ({output} {dtype})",
+        most=ulp_text(worst.max_ulp),
+        output=worst.output,
+        dtype=worst.dtype,
+    )
 
 
 def _changing(study: InvarianceStudy) -> str:
@@ -304,11 +346,11 @@ def rows_title(rows: VariableRows) -> str:
     if count:
         return say(
             "{output}: {parts} can differ{shown}",
-            rows,
+            output=rows.output,
             parts=counted(count, rows.axis),
             shown=shown,
         )
-    return say("{output}: its accumulation order is fixed", rows)
+    return say("{output}: its accumulation order is fixed", output=rows.output)
 
 
 def rows_table(rows: VariableRows) -> Table:

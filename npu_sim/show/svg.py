@@ -15,7 +15,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from npu_sim.files.writing import write_atomically
-from npu_sim.language import Text, translated
+from npu_sim.language import translated
 from npu_sim.plans.answers import required
 from npu_sim.show.html import asset
 from npu_sim.status import UsageError, closest
@@ -150,9 +150,7 @@ def require_ending(file: Path) -> None:
     """Raise UsageError when the ending of a file is neither ``.svg`` nor ``.png``."""
     if file.suffix.lower() not in (SVG, PNG):
         raise UsageError(
-            "figure",
-            Text("figure = {file}: the ending is neither .svg nor .png", file=file),
-            "cores.svg",
+            "figure", "figure = {file}: the ending is neither .svg nor .png", "cores.svg", file=file
         )
 
 
@@ -162,17 +160,14 @@ def named_figure(answer: Any, pictures: Pictures, name: str) -> Figure:
     Raises UsageError with the names of all pictures for an unknown one.
     """
     if name not in pictures:
-        known = Text(
-            "pictures: {names}{near}", names=", ".join(pictures), near=closest(name, pictures)
-        )
         raise UsageError(
             "figure",
-            Text(
-                "figure = {name}: {kind} has no such picture",
-                name=repr(name),
-                kind=type(answer).__name__,
-            ),
-            known if pictures else "it has none",
+            "figure = {name}: {kind} has no such picture",
+            "pictures: {names}{near}" if pictures else "it has none",
+            name=repr(name),
+            kind=type(answer).__name__,
+            names=", ".join(pictures),
+            near=closest(name, pictures),
         )
     return Figure(name, standalone(pictures[name]()))
 

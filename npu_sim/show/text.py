@@ -50,7 +50,9 @@ def plan_headline(plan: Plan, outcome: str = "") -> str:
     """Return the outcome in one line; ``outcome`` replaces the plan's own unless empty."""
     return say(
         "{title} on {product_title}, {soc}{release_suffix}: {outcome}",
-        plan,
+        title=plan.title,
+        product_title=plan.product_title,
+        soc=plan.soc,
         release_suffix=release_suffix(plan.release),
         outcome=outcome or plan.outcome,
     )
@@ -71,23 +73,33 @@ def overflow_text(plan: Plan) -> str:
         "the buffers take {used_bytes} bytes, {percent} of the {capacity_bytes} that the Unified "
         "Buffer of {soc} has; the product does not check it, and what the device computes is not "
         "known",
-        memory,
+        used_bytes=memory.used_bytes,
         percent=f"{used_percent(memory)} %",
+        capacity_bytes=memory.capacity_bytes,
         soc=plan.soc,
     )
 
 
 def plan_lines(plan: Plan) -> list[Line]:
     """Return the body of a plan as labelled lines."""
-    key = say(", tiling key {tiling_key}", plan) if plan.tiling_key is not None else ""
-    idle = say("; {idle_cores} idle", plan) if plan.idle_cores else ""
-    cores = say("{block_dim} of {cores_available} {core_kind}", plan)
+    key = (
+        say(", tiling key {tiling_key}", tiling_key=plan.tiling_key)
+        if plan.tiling_key is not None
+        else ""
+    )
+    idle = say("; {idle_cores} idle", idle_cores=plan.idle_cores) if plan.idle_cores else ""
+    cores = say(
+        "{block_dim} of {cores_available} {core_kind}",
+        block_dim=plan.block_dim,
+        cores_available=plan.cores_available,
+        core_kind=plan.core_kind,
+    )
     count = len(plan.launches)
     order = say("{launches}, one after the other", launches=count) if count > 1 else ""
     overflow, launched = overflow_text(plan), launched_text(plan.launches)
     return [
         *([("overflows", "the Unified Buffer", overflow)] if overflow else []),
-        ("path", Text("{path}{key}", plan, key=key), plan.path_reason),
+        ("path", Text("{path}{key}", path=plan.path, key=key), plan.path_reason),
         *([("cores", cores, plan.cores_note + idle)] if plan.block_dim else []),
         *([("per core", plan.per_core, "")] if plan.per_core else []),
         *([("launches", launched, order)] if plan.launches else []),
@@ -115,15 +127,21 @@ def evidence_cells(plan: Plan) -> list[tuple[str, str]]:
 
 def profile_key_text(plan: Plan, key: ProfileKey) -> str:
     """Return why a changed profile key has no effect, and what it would change if it were read."""
-    before = say("{shipped} in {product}; path and tiling unchanged", key)
+    before = say(
+        "{shipped} in {product}; path and tiling unchanged",
+        shipped=key.shipped,
+        product=key.product,
+    )
     if key.assumed is None:
         return say("{before}: nothing in the tiling of this call depends on it", before=before)
     return say(
         "{before}: {title} assumes {assumed} on every SoC{if_read}",
-        key,
         before=before,
         title=plan.title,
-        if_read=say(". If it read this key: {if_asked} (model)", key) if key.if_asked else "",
+        assumed=key.assumed,
+        if_read=say(". If it read this key: {if_asked} (model)", if_asked=key.if_asked)
+        if key.if_asked
+        else "",
     )
 
 
@@ -143,14 +161,21 @@ def memory_name(memory: Memory) -> str:
 def _memory_line(memory: Memory) -> Line:
     used = say(
         "{used_bytes} of {capacity_bytes} bytes ({percent:.0f} %){phase}",
-        memory,
+        used_bytes=memory.used_bytes,
+        capacity_bytes=memory.capacity_bytes,
         percent=used_percent(memory),
-        phase=say(", {phase}", memory) if memory.phase else "",
+        phase=say(", {phase}", phase=memory.phase) if memory.phase else "",
     )
     return (
         "buffer" if memory.name == "UB" else memory.name,
         used,
-        joined((Text("{name} {bytes}", allocation) for allocation in memory.allocations), ", "),
+        joined(
+            (
+                Text("{name} {bytes}", name=allocation.name, bytes=allocation.bytes)
+                for allocation in memory.allocations
+            ),
+            ", ",
+        ),
     )
 
 
@@ -168,11 +193,11 @@ def _workspace_line(workspace: Workspace) -> Line:
 
 def _part_text(part: WorkspacePart) -> str:
     if part.evidence is Evidence.UNKNOWN:
-        return say("{name} unknown", part)
+        return say("{name} unknown", name=part.name)
     is_mib = part.kind == "system" and part.bytes % MIB == 0
     return Text(
         "{name} {size}{model}",
-        part,
+        name=part.name,
         size=say("{bytes} MiB", bytes=part.bytes // MIB) if is_mib else str(part.bytes),
         model=" (model)" if part.evidence is Evidence.MODEL else "",
     )
@@ -183,8 +208,12 @@ def change_text(plan: Plan, flip: Flip) -> str:
     if flip.outcome != RUNS:
         return flip.outcome or "not tried"
     if not flip.changes_path:
-        return say("same path; {effect}", flip) if flip.effect else "same path"
-    return say("{path}, tiling key {tiling_key}", flip) if flip.path == plan.path else flip.path
+        return say("same path; {effect}", effect=flip.effect) if flip.effect else "same path"
+    return (
+        say("{path}, tiling key {tiling_key}", path=flip.path, tiling_key=flip.tiling_key)
+        if flip.path == plan.path
+        else flip.path
+    )
 
 
 def flip_text(plan: Plan, decision: Decision) -> str:
@@ -238,10 +267,15 @@ def values_text(decision: Decision) -> str:
 
 def order_mask_text(mask: OrderMask) -> str:
     """Return how much of an output depends on the order."""
-    template = "{count} of {size} {parts} depend on timing"
-    if mask.race:
-        template = "{count} of {size} {parts} can be overwritten, see {race}"
-    return say(template, mask, size=mask.mask.size, parts=PLURALS[mask.axis])
+    return say(
+        "{count} of {size} {parts} can be overwritten, see {race}"
+        if mask.race
+        else "{count} of {size} {parts} depend on timing",
+        count=mask.count,
+        size=mask.mask.size,
+        parts=PLURALS[mask.axis],
+        race=mask.race,
+    )
 
 
 def result_lines(result: Result) -> list[Line]:

@@ -96,7 +96,7 @@ def timeline_report(
     )
     cautions = dict.fromkeys(line for _, timeline in timelines for line in caution_lines(timeline))
     drawn = (
-        time_section(work, say("Work over time: {name}, {soc}", timeline, name=name))
+        time_section(work, say("Work over time: {name}, {soc}", name=name, soc=timeline.soc))
         for (name, timeline), work in zip(timelines, works, strict=False)
     )
     tables = (_launches_table(timelines), *(table for table in (changes, prices) if table.rows))
@@ -165,7 +165,7 @@ def _launches_table(timelines: Sequence[tuple[str, Timeline]]) -> Table:
 def _estimate_cell(launch: LaunchTime) -> str:
     """Return a launch's estimate with its range and evidence, or why there is none."""
     if launch.estimate is None:
-        return say("none: {estimate_missing}", launch)
+        return say("none: {estimate_missing}", estimate_missing=launch.estimate_missing)
     return Text(
         "{estimate}; {estimate_note}",
         estimate=estimate_text(launch.estimate),

@@ -51,7 +51,11 @@ def coverage_lines(coverages: Iterable[str]) -> list[str]:
 
 def timeline_lines(timeline: Timeline) -> list[Line]:
     """Return one timeline as labelled lines: call, launches, possible changes and kernels."""
-    clock = say("{clock} {clock_mhz:g} MHz; no execution of this call can be faster", timeline)
+    clock = say(
+        "{clock} {clock_mhz:g} MHz; no execution of this call can be faster",
+        clock=timeline.clock,
+        clock_mhz=timeline.clock_mhz,
+    )
     estimates = enumerate(_estimates(timeline))
     return [
         ("lower bound", bound_cell(timeline.bound_us, timeline.coverage), clock),
@@ -94,16 +98,16 @@ def estimate_note(estimate: Estimate) -> str:
     """Return the evidence for an estimate, and the user's influence on it."""
     if isinstance(estimate, LaunchEstimate):
         if estimate.us is None:
-            return say("{evidence}, if yours is like one of them", estimate)
+            return say("{evidence}, if yours is like one of them", evidence=estimate.evidence)
         return estimate.evidence
     return say(
         "{startup} of it instruction start-up{conflicts}; {evidence}{doubt}",
-        estimate,
         startup=percent_text(estimate.startup_share),
         conflicts=say(", {share} bank conflicts", share=percent_text(estimate.conflict_share))
         if estimate.conflict_share >= SHOWN_SHARE
         else "",
-        doubt=Text("; {note}", estimate) if estimate.note else "",
+        evidence=estimate.evidence,
+        doubt=Text("; {note}", note=estimate.note) if estimate.note else "",
     )
 
 
@@ -111,7 +115,11 @@ def _estimates(timeline: Timeline) -> list[tuple[str, str]]:
     """Return the estimates of a call and of its launches as lines."""
     launches: list[tuple[str, str]] = [
         (
-            Text("{kernel}: {estimate}", launch, estimate=estimate_text(launch.estimate)),
+            Text(
+                "{kernel}: {estimate}",
+                kernel=launch.kernel,
+                estimate=estimate_text(launch.estimate),
+            ),
             estimate_note(launch.estimate),
         )
         for launch in timeline.launches
@@ -166,17 +174,19 @@ def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
 
 def _launch_line(number: int, launch: LaunchTime) -> Line:
     if launch.planned:
-        how = say("limited by {binds}", launch)
+        how = say("limited by {binds}", binds=launch.binds)
     elif launch.binds == "reading":
         how = say("reading {size}", size=bytes_text(launch.read_bytes))
     else:
         how = say("writing {size}", size=bytes_text(launch.written_bytes))
-    doubt = "" if launch.evidence is Evidence.EXACT else Text("; {value}", launch.evidence)
+    doubt = (
+        "" if launch.evidence is Evidence.EXACT else Text("; {value}", value=launch.evidence.value)
+    )
     label = "launches" if number == 0 else ""
     if not launch.binds:
         return (
             label,
-            say("{kernel}: counted 0", launch),
+            say("{kernel}: counted 0", kernel=launch.kernel),
             say("no AI core runs it{doubt}", doubt=doubt),
         )
     note = Text("{percent}; {how}{doubt}", percent=percent_text(launch.share), how=how, doubt=doubt)
@@ -186,7 +196,7 @@ def _launch_line(number: int, launch: LaunchTime) -> Line:
 def _change_line(change: Change, coverage: str) -> Line:
     without = joined(change.without, ", ")
     gone = say("; without {without}", without=without) if without else ""
-    note = Text("; {note}", change) if change.note else ""
+    note = Text("; {note}", note=change.note) if change.note else ""
     saved = Text(
         "{percent} less" if change.saved_share >= 0 else "{percent} more",
         percent=percent_text(abs(change.saved_share)),
@@ -228,7 +238,10 @@ def _price_text(price: ModePrice) -> str:
     return Text(
         "{switch}: {launches}, {workspace}, {bound}",
         switch="on" if price.deterministic else "off",
-        launches=say("{launches} launch" if price.launches == 1 else "{launches} launches", price),
+        launches=say(
+            "{launches} launch" if price.launches == 1 else "{launches} launches",
+            launches=price.launches,
+        ),
         workspace=" + ".join((bytes_text(price.workspace_bytes), *unknown)),
         bound=say("at least {time}", time=covered_time(price.bound_us, price.coverage))
         if price.bound_us is not None
@@ -271,7 +284,9 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
     if slowest is None:
         return []
     time, pipe = time_text(timeline.kernel_us), timeline.binding_pipe or "nothing"
-    busy = say("core {core}, the slowest, is busy: {busy}", slowest, busy=busy_text(timeline))
+    busy = say(
+        "core {core}, the slowest, is busy: {busy}", core=slowest.core, busy=busy_text(timeline)
+    )
     copies = "of the kernel's bound, the busiest copy pipe of the slowest core"
     mean = say("slowest over mean of {cores} cores", cores=len(timeline.cores))
     read, written = bytes_text(timeline.read_bytes), bytes_text(timeline.written_bytes)
@@ -285,8 +300,12 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
         *(
             (
                 "phase",
-                Text("{name} {time}", phase, time=time_text(phase.us)),
-                say("limited by {binding_pipe} on core {slowest_core}", phase),
+                Text("{name} {time}", name=phase.name, time=time_text(phase.us)),
+                say(
+                    "limited by {binding_pipe} on core {slowest_core}",
+                    binding_pipe=phase.binding_pipe,
+                    slowest_core=phase.slowest_core,
+                ),
             )
             for phase in timeline.phases
             if len(timeline.phases) > 1
@@ -338,10 +357,10 @@ def largest_text(timeline: Timeline) -> str:
         return ""
     largest = max(timeline.launches, key=lambda launch: launch.us)
     if len(timeline.launches) == 1:
-        return say("{kernel} (only launch)", largest)
+        return say("{kernel} (only launch)", kernel=largest.kernel)
     return say(
         "{kernel}, {share:.0f} % of {launches} launches",
-        largest,
+        kernel=largest.kernel,
         share=100 * largest.share,
         launches=len(timeline.launches),
     )
@@ -351,7 +370,8 @@ def least_text(timeline: Timeline) -> str:
     """Return the least time of one timeline in a sentence."""
     return say(
         "{title} on {soc}: at least {time}",
-        timeline,
+        title=timeline.title,
+        soc=timeline.soc,
         time=covered_time(timeline.bound_us, timeline.coverage),
     )
 
@@ -360,11 +380,12 @@ def lowest_text(timelines: Sequence[Timeline]) -> str:
     """Return the lowest of several bounds of one operator, if they cover the same work."""
     lowest = min(timelines, key=lambda timeline: timeline.bound_us)
     if len({timeline.coverage for timeline in timelines}) > 1:
-        return say("{title}: bounds cover different work, not compared", lowest)
+        return say("{title}: bounds cover different work, not compared", title=lowest.title)
     if len(timelines) == 1:
         return least_text(lowest)
     return say(
         "{title}: lowest bound {time} on {soc}",
-        lowest,
+        title=lowest.title,
         time=covered_time(lowest.bound_us, lowest.coverage),
+        soc=lowest.soc,
     )

@@ -162,7 +162,13 @@ def _explanation(explanation: Explanation) -> str:
             "{alternative}: {explained} of {of} elements are possible there, but {impossible} "
             "others are not"
         )
-    return Text(text, explanation)
+    return Text(
+        text,
+        alternative=explanation.alternative,
+        explained=explanation.explained,
+        of=explanation.of,
+        impossible=explanation.impossible,
+    )
 
 
 def _worst_elements(verdict: OutputVerdict, most: int = WORST_ELEMENTS, indent: int = 0) -> Table:
@@ -187,7 +193,8 @@ def place_lines(answer: Verification) -> list[tuple[str, str]]:
     """Return the device of the verdicts, and the combinations under which they are possible."""
     device = Text(
         "{soc}, release {release}, deterministic computation {mode}",
-        answer,
+        soc=answer.soc,
+        release=answer.release,
         mode=Text("on" if answer.deterministic else "off"),
     )
     places = [*_places(answer)] or ["none of the combinations that were asked for"]

@@ -54,9 +54,13 @@ def tables_of_workspace(workspace: Workspace, indent: int = 0) -> dict[str, Tabl
             count_text(area.bytes),
             count_text(area.offset),
             str(area.bucket),
-            say("node {first_node}", area)
+            say("node {first_node}", first_node=area.first_node)
             if area.first_node == area.last_node
-            else say("nodes {first_node} to {last_node}", area),
+            else say(
+                "nodes {first_node} to {last_node}",
+                first_node=area.first_node,
+                last_node=area.last_node,
+            ),
         )
         for area in workspace.areas
     ]

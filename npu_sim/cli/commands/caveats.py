@@ -37,7 +37,7 @@ def caveats_command(name: Name = None, *, json: Json = False) -> None:
     if json:
         print_json("caveat", {**_data(caveat), "numbers": numbers})
         return
-    print_text(Text("{title} ({source})", caveat), "", *lines)
+    print_text(Text("{title} ({source})", title=caveat.title, source=caveat.source), "", *lines)
 
 
 def _print_statements(code: str, as_json: bool) -> None:
@@ -48,7 +48,13 @@ def _print_statements(code: str, as_json: bool) -> None:
         return
     for statement in found:
         place = (statement.operator or "several operators", statement.argument.strip("*"))
-        print_text(Text("{message} ({place})", statement, place=joined(filter(None, place), ", ")))
+        print_text(
+            Text(
+                "{message} ({place})",
+                message=statement.message,
+                place=joined(filter(None, place), ", "),
+            )
+        )
     print_text(
         "",
         Text(

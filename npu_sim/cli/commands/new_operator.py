@@ -11,7 +11,6 @@ import typer
 
 from npu_sim.cli.options import command
 from npu_sim.files.writing import cannot_write, write_text
-from npu_sim.language import Text
 from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.status import UsageError, shown
 
@@ -33,8 +32,9 @@ def new_operator_command(
     if not is_name or name in OPERATOR_NAMES or find_spec(name) is not None:
         raise UsageError(
             "name",
-            Text("name = {name} cannot be used", name=shown(name)),
+            "name = {name} cannot be used",
             "a Python name in lower case that neither an operator nor an installed module has",
+            name=shown(name),
         )
     folder = out / name
     try:

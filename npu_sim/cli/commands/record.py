@@ -14,7 +14,7 @@ import typer
 from npu_sim.cli.interruption import INTERRUPTION
 from npu_sim.cli.options import Json, command
 from npu_sim.cli.printing import print_json, print_text
-from npu_sim.language import Text, Verbatim, say, translated
+from npu_sim.language import Verbatim, say
 from npu_sim.show.preflight import recording_view
 from npu_sim.status import UsageError
 
@@ -51,22 +51,27 @@ def record_command(
     backward.
     """
     if not script.is_file():
-        message = Text("{script}: no such file", script=script)
-        raise UsageError("script", message, "the Python script to run, then its own arguments")
+        raise UsageError(
+            "script",
+            "{script}: no such file",
+            "the Python script to run, then its own arguments",
+            script=script,
+        )
     own_options = ("--out", "--overwrite", "--json")
     passed_on = [name for name in arguments or () if name.partition("=")[0] in own_options]
-    order = Text(
-        "{options} belong to the script; options of npu-sim stand before it",
-        options=" ".join(passed_on),
-    )
+    order = "{options} belong to the script; options of npu-sim stand before it"
     if out.exists() and not overwrite:
-        message = Text("{target} exists already", target=out)
-        hint = order if passed_on else "replace it with --overwrite, or name another"
-        raise UsageError("out", message, hint)
+        raise UsageError(
+            "out",
+            "{target} exists already",
+            order if passed_on else "replace it with --overwrite, or name another",
+            target=out,
+            options=" ".join(passed_on),
+        )
     try:
         from npu_sim.torch import record
     except ImportError as error:
-        raise UsageError("record", str(error)) from None
+        raise UsageError("record", "{error}", error=error) from None
 
     file = out.absolute()  # the script may change the directory
     with contextlib.ExitStack() as watching:
@@ -83,7 +88,7 @@ def record_command(
             else:
                 print_text(recording_view(recording.as_dict(), str(out)))
             if passed_on:
-                print_text(Verbatim(translated(order)), error=True)
+                print_text(say(order, options=" ".join(passed_on)), error=True)
 
         try:
             with _before_exit(finish):

@@ -112,8 +112,9 @@ def sweep_command(
     if str(out) == "-":
         raise UsageError(
             "out",
-            Text("out = {out}: a sweep is not written to standard output", out=out),
+            "out = {out}: a sweep is not written to standard output",
             "a new folder, or a file ending in .csv or .parquet",
+            out=out,
         )
     chosen = None if columns is None else [name.strip() for name in columns.split(",")]
     values = named_values("grid", grid, ())
@@ -242,8 +243,12 @@ def _print_summary(
         *(
             (
                 "different",
-                say("row {row}: {field}", difference),
-                say("swept {swept}, planned {planned}", difference),
+                say("row {row}: {field}", row=difference.row, field=difference.field),
+                say(
+                    "swept {swept}, planned {planned}",
+                    swept=difference.swept,
+                    planned=difference.planned,
+                ),
             )
             for difference in different[:SHOWN_VALUES]
         ),

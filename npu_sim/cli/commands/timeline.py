@@ -15,7 +15,6 @@ from npu_sim.cores import Profile, load_profile
 from npu_sim.framework.planning import fixed_call
 from npu_sim.framework.target import Limits
 from npu_sim.functions import timeline
-from npu_sim.language import Text
 from npu_sim.operators import plan
 from npu_sim.operators.loading import load_operator
 from npu_sim.operators.timelines import timed_plan, tracks
@@ -124,8 +123,9 @@ def timeline_command(
         if len(timed) != 1:
             raise UsageError(
                 "figure",
-                Text("figure = {figure}: a picture shows one call on one SoC", figure=figure),
+                "figure = {figure}: a picture shows one call on one SoC",
                 "--report shows several",
+                figure=figure,
             )
         write_figure(figure, timed[0].found)
     if json:
@@ -146,8 +146,9 @@ def _require_once(name: str, one: str | None, several: str | None) -> None:
     if one is not None and several is not None:
         raise UsageError(
             f"{name}s",
-            Text("{option} is given twice", option=f"--{name}s / --{name}"),
+            "{option} is given twice",
             "leave one of the two out",
+            option=f"--{name}s / --{name}",
         )
 
 
@@ -173,19 +174,23 @@ def _calls(operator: str, specs: Arguments, vary: str | None) -> Iterator[tuple[
     declared = load_operator(operator)
     axis = declared.axis(name.strip())
     if axis not in declared.axes or not listed:
-        message = Text("vary = {vary} is not of the form name=values", vary=repr(vary))
         raise UsageError(
             "vary",
-            message,
-            Text(
-                "write AXIS=VALUE,VALUE or AXIS=FIRST..LAST:+STEP with one of: {names}",
-                names=", ".join(axis.name for axis in declared.axes),
-            ),
+            "vary = {vary} is not of the form name=values",
+            "write AXIS=VALUE,VALUE or AXIS=FIRST..LAST:+STEP with one of: {names}",
+            vary=repr(vary),
+            names=", ".join(axis.name for axis in declared.axes),
         )
     values = axis_values(axis, axis.name, listed)
     if len(values.codes) > MOST_VARIED:
-        message = Text("vary = {vary}: {count} values", vary=repr(vary), count=len(values.codes))
-        raise UsageError("vary", message, Text("at most {most} values", most=MOST_VARIED))
+        raise UsageError(
+            "vary",
+            "vary = {vary}: {count} values",
+            "at most {most} values",
+            vary=repr(vary),
+            count=len(values.codes),
+            most=MOST_VARIED,
+        )
     call = fixed_call(declared, specs)
     for code in values.codes:
         value = axis.value(code)
