@@ -13,6 +13,7 @@ in order, in one folder per page.
 
 import doctest
 import importlib.util
+import pkgutil
 import re
 import shlex
 from pathlib import Path
@@ -175,6 +176,18 @@ def test_both_languages_of_the_readme_agree(part):
 def named_in_tables(page):
     """Return the names in backquotes in the first column of all tables of a page."""
     return {name for row in cells(page) for name in re.findall(r"`([^`]+)`", row[0])}
+
+
+REFERENCES = sorted(
+    place
+    for page in (ROOT / "docs" / "reference").glob("*.md")
+    for place in re.findall("^::: (.+)$", page.read_text(encoding="utf-8"), re.M)
+)
+
+
+@pytest.mark.parametrize("place", REFERENCES)
+def test_the_reference_names_what_is_there(place):
+    assert callable(pkgutil.resolve_name(place)) or importlib.util.find_spec(place)
 
 
 def test_the_readme_has_every_operator():
