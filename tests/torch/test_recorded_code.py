@@ -169,6 +169,10 @@ class Attention(nn.Module):
 ATTENDS = {
     "by hand": "torch.softmax(h @ h.transpose(-1, -2) + m, -1) @ h",
     "masked": "torch.softmax((h @ h.transpose(-1, -2)).masked_fill(m < 0, -1e9), -1) @ h",
+    "with a sink": "torch.softmax(torch.cat((h @ h.transpose(-1, -2) + m, h[..., :1]), -1), -1)"
+    "[..., :-1] @ h",
+    "and others": "torch.softmax((h @ torch.cat((h, h), 2).transpose(-1, -2)) + "
+    "torch.cat((m, torch.zeros_like(m)), -1), -1) @ torch.cat((h, h), 2)",
     "fused": "F.scaled_dot_product_attention(h, h, h, attn_mask=m)",
 }
 

@@ -88,6 +88,7 @@ WEIGHTED = frozenset({"mul", "div", "bmm", "baddbmm"})
 PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm"})
 """Kernels that multiply matrices; those of fused attention begin with ``ATTENTION``."""
 ATTENTION = "_scaled_dot_product"
+SOFTMAX = frozenset({"_softmax", "_safe_softmax", "_masked_softmax"})
 STACKED = 3
 """Fewest axes of a parameter that holds the weights of all experts."""
 
@@ -102,8 +103,6 @@ class Choice:
     """Number of rows of scores."""
     topk: int
     """Number of positions for each row."""
-    candidates: int
-    """Number of positions to choose from."""
     limit: int
     """Most elements of scores for the chosen positions."""
     place: Place | None = None
@@ -112,6 +111,13 @@ class Choice:
     """Whether a larger tensor depends on the choice: rows are selected or scaled by it."""
     closed: bool = False
     """Whether the choice is recorded or listed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """Softmax of scores that depend on a choice, as attention computes of the chosen keys."""
+
+    choice: Choice
 
 
 _numbers = count()
@@ -154,7 +160,8 @@ class Source:
 def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
     """Return the facts about a kernel's results that routing is derived from."""
     facts = [_fact(kernel, tensor) for tensor in kernel.tensors]
-    choice = next((fact for fact in facts if isinstance(fact, Choice)), None)
+    known = next((fact for fact in facts if isinstance(fact, Choice | Shares)), None)
+    choice = known.choice if isinstance(known, Shares) else known
     blocks = [fact for fact in facts if isinstance(fact, Block)]
     first = min(blocks, key=lambda block: block.number) if blocks else None
     if kernel.name in CHOOSING and kernel.tensors[0].is_floating_point():
@@ -166,15 +173,20 @@ def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
             return [(kernel.results[0], block)]
     if first is None and choice is None:
         return []
-    if choice is not None and _attends(kernel, facts, choice):
+    if choice is not None and _attends(kernel, facts):
         choice.closed = True
+        return []
+    if choice is not None and first is None and _projects(kernel):
+        choice.moves = True
         return []
     if first is not None:
         if kernel.name in RETURNING and _returned(kernel, first):
             return []
         if kernel.name in WEIGHTED:
             _weighted(kernel, facts, first)
-    return [(tensor, _derived(tensor, first, choice)) for tensor in kernel.results]
+    if known is choice and choice is not None and kernel.name in SOFTMAX:
+        known = Shares(choice)
+    return [(tensor, _derived(kernel, tensor, first, known)) for tensor in kernel.results]
 
 
 def _fact(kernel: Kernel, tensor: torch.Tensor) -> Any:
@@ -184,32 +196,41 @@ def _fact(kernel: Kernel, tensor: torch.Tensor) -> Any:
     return None if isinstance(fact, Block) and fact.closed else fact
 
 
-def _derived(tensor: torch.Tensor, block: Block | None, choice: Choice | None) -> Any:
+def _derived(
+    kernel: Kernel, tensor: torch.Tensor, block: Block | None, known: Choice | Shares | None
+) -> Any:
     """Return the fact of a tensor that was computed from rows of a block, or from a choice."""
     if tensor.is_floating_point() and block is not None:
         return block
+    choice = known.choice if isinstance(known, Shares) else known
     if choice is None or not tensor.is_floating_point() or tensor.numel() <= choice.limit:
-        return choice
-    if tensor.dim() > 1 and tensor.shape[-1] == choice.candidates:
-        return choice  # a mask for the scores of several heads
+        return known
+    if kernel.name == "cat" or any(
+        operand.shape[-1:] == tensor.shape[-1:] and isinstance(fact, Choice | Shares)
+        for operand, fact in ((operand, _fact(kernel, operand)) for operand in kernel.tensors)
+    ):
+        return known  # scores of several heads, under one mask
     choice.moves = True
     return None
 
 
-def _attends(kernel: Kernel, facts: list[Any], choice: Choice) -> bool:
-    """Return whether a choice is one of keys, whose values an attention adds up.
+def _projects(kernel: Kernel) -> bool:
+    """Return whether a kernel multiplies by a parameter: its results are no scores any more."""
+    return kernel.name in PRODUCTS and any(
+        kernel.flow.parameter(tensor) is not None for tensor in kernel.tensors
+    )
 
-    Several rows of scores, one score for each candidate, multiply one matrix of activations.
-    """
+
+def _attends(kernel: Kernel, facts: list[Any]) -> bool:
+    """Return whether a kernel adds up the values of chosen keys: several rows of one matrix."""
     if kernel.name.startswith(ATTENTION):
         return True
     if kernel.name not in PRODUCTS or len(facts) < 2:
         return False
-    (scores, values), (known, others) = kernel.tensors[-2:], facts[-2:]
+    scores, values = kernel.tensors[-2:]
     return (
-        known is choice
-        and others is None
-        and scores.shape[-1] == choice.candidates
+        isinstance(facts[-2], Shares)
+        and facts[-1] is None
         and scores.shape[-2] > 1
         and kernel.flow.parameter(values) is None
     )
@@ -223,9 +244,7 @@ def _chosen(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
         return []
     rows = scores.numel() // scores.shape[-1]
     topk = max(positions.numel() // rows, 1)
-    choice = Choice(
-        kernel.name, rows, topk, scores.shape[-1], scores.numel() * topk, kernel.span.place_now()
-    )
+    choice = Choice(kernel.name, rows, topk, scores.numel() * topk, kernel.span.place_now())
     kernel.span.routing.append(choice)
     kept = kernel.results if kernel.name == "topk" else [positions]
     return [(tensor, choice) for tensor in kept]
@@ -238,7 +257,7 @@ def _gather_weights(kernel: Kernel, choice: Choice | None) -> None:
         return
     if choice is None:
         rows = index.numel()
-        choice = Choice(kernel.name, rows, 1, 1, rows, kernel.span.place_now())
+        choice = Choice(kernel.name, rows, 1, rows, kernel.span.place_now())
         kernel.span.routing.append(choice)
     choice.moves = True
 
@@ -273,7 +292,7 @@ def _gathers_rows(kernel: Kernel) -> bool:
     """Return whether a kernel gathers whole rows: elements of all axes but the last."""
     source, index = kernel.tensors[0], kernel.argument(1)
     dim = source.dim()
-    if dim < 2 or source.shape[-1] < 2 or isinstance(_fact(kernel, source), Choice):
+    if dim < 2 or source.shape[-1] < 2 or isinstance(_fact(kernel, source), Choice | Shares):
         return False  # scores, not rows
     if kernel.name == "index":
         indexed, taken = [], 0
