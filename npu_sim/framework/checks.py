@@ -710,16 +710,14 @@ class Shapes(Check):
             for attribute in call.operator.attributes
             if callable(tensor.shape) and attribute.kind in (bool, str)
         )
-        return [
-            *(
-                f"{other_tensor.name} {call.specs[other_tensor.name]}"
-                for other_tensor in others
-                if wanted & set(patterns.names(call.pattern(other_tensor)))
-            ),
-            *(
-                f"{name} = {text} = {call.size(name)}"
-                for name, text in formulas
-                if name in wanted & call.sizes.values.keys()
-            ),
-            *(f"{name} {call.arguments[name]}" for name in modes),
+        tensors = [
+            f"{other_tensor.name} {call.specs[other_tensor.name]}"
+            for other_tensor in others
+            if wanted & set(patterns.names(call.pattern(other_tensor)))
         ]
+        sizes = [
+            f"{name} = {text} = {call.size(name)}"
+            for name, text in formulas
+            if name in wanted & call.sizes.values.keys()
+        ]
+        return [*tensors, *sizes, *(f"{name} {call.arguments[name]}" for name in modes)]

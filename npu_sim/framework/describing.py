@@ -286,6 +286,10 @@ def vector_plan(
     tiling, title = case.tiling if tiling is None else tiling, kernel or case.operator.title
     mode = getattr(tiling, "schedule_mode", -1)
     parts = tuple(workspace) or kernel_parts(case, {})
+    if launches is None:
+        total = kernel_workspace(parts, case.copies, title)
+    else:
+        total = executor_workspace(launches, getattr(tiling, "workspace_bytes", 0))
 
     def fixed() -> Iterable[OutputOrder]:
         reason = Text("every {unit} belongs to one core", unit=unit)
@@ -306,11 +310,7 @@ def vector_plan(
         cores=cores or (lambda: core_works({plural(unit): ranges})),
         memories=memories or (lambda: (ub_memory(case, buffers or {}, notes=notes),)),
         decisions=conditions,
-        workspace=(
-            kernel_workspace(parts, case.copies, title)
-            if launches is None
-            else executor_workspace(launches, getattr(tiling, "workspace_bytes", 0))
-        ),
+        workspace=total,
         launches=launches,
         order=order or fixed,
         caveats=tuple(caveats),

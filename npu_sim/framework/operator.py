@@ -423,8 +423,9 @@ class Operator:
     def rule_names(self) -> tuple[str, ...]:
         """Names of the rules: documented limits, switches of the release, other facts."""
         entry = find_operator(self.name)
+        documented = entry.limits if entry else ()
         return (
-            *(entry.limits if entry else ()),
+            *documented,
             *self.limits,
             *release_switches(default_release(), self.name),
             *self.rules_of,

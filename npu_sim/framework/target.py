@@ -173,21 +173,20 @@ def changed(
     UsageError
         For an unknown product, SoC, release, order or set of limits.
     """
-    order = target.order
-    return replace(
-        target,
-        profile=_changed_profile(target.profile, soc, release)
-        if product is None
-        else load_profile(product, soc, release),
-        deterministic=target.deterministic
-        if deterministic is None
-        else require_bool("deterministic", deterministic),
-        order=Order(
-            order.core_order if core_order is None else core_order,
-            order.seed if seed is None else seed,
-        ),
-        limits=target.limits if limits is None else require_limits(limits),
-    )
+    if product is None:
+        profile = _changed_profile(target.profile, soc, release)
+    else:
+        profile = load_profile(product, soc, release)
+    changed = replace(target, profile=profile)
+    if deterministic is not None:
+        changed = replace(changed, deterministic=require_bool("deterministic", deterministic))
+    if core_order is not None:
+        changed = replace(changed, order=Order(core_order, changed.order.seed))
+    if seed is not None:
+        changed = replace(changed, order=Order(changed.order.core_order, seed))
+    if limits is not None:
+        changed = replace(changed, limits=require_limits(limits))
+    return changed
 
 
 def _changed_profile(profile: Profile, soc: str | None, release: str | None) -> Profile:

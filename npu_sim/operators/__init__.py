@@ -259,7 +259,10 @@ def _help(operator: Operator) -> str:
     for output in operator.outputs:
         lines += [f"{output.output} : ndarray", f"    {_argument_help(operator, output)}"]
     lines += [
-        *("", "Raises", "------", "AclnnError"),
+        "",
+        "Raises",
+        "------",
+        "AclnnError",
         "    With the product's status when the call is refused, 361001 for data out of bounds.",
     ]
     return "\n".join(lines)

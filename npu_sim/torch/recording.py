@@ -212,14 +212,14 @@ class Recording:
                 "{text} and {others_count} more", text=first.text, others_count=len(others)
             )
             name = several if others else first.text
-            yield {
-                "op": call.operator,
-                "inputs": json.loads(call.inputs),
-                **({"deterministic": True} if call.deterministic else {}),
-                **({"name": name} if name else {}),
-                "count": places.total(),
-                "places": [{**place.as_dict(), "count": places[place]} for place in places],
-            }
+            line = {"op": call.operator, "inputs": json.loads(call.inputs)}
+            if call.deterministic:
+                line["deterministic"] = True
+            if name:
+                line["name"] = name
+            line["count"] = places.total()
+            line["places"] = [{**place.as_dict(), "count": places[place]} for place in places]
+            yield line
 
     def not_covered(self) -> dict[str, Any]:
         """Return the code that the calls do not cover, as plain data."""

@@ -115,14 +115,13 @@ def launches(case: Case) -> tuple[Launch, ...]:
             for name, tensor in current.items()
         }
     results = {name: case.tensor(f"{name}_out") for name in STATE if name in current}
+    updated = STATE if case.row.amsgrad else STATE[:3]
+    written = (current[name] if current[name].intermediate else results[name] for name in updated)
     executor.launches.append(
         Launch(
             kernel=case.operator.title,
             inputs=(*current.values(), case.tensor("step")),
-            outputs=tuple(
-                current[name] if current[name].intermediate else results[name]
-                for name in (STATE if case.row.amsgrad else STATE[:3])
-            ),
+            outputs=tuple(written),
             block_dim=case.tiling.block_dim,
             workspace=(SYSTEM_WORKSPACE,),
         )

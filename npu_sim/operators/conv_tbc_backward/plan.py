@@ -543,6 +543,10 @@ def _reason(case: Case) -> str:
 def _convolution_description(case: Case) -> Description:
     tiling, published = case.tiling, case.tiling.route == ROUTE_PLANNER
     input_model, weight_model = tiling.input_model, tiling.weight_model
+    if published:
+        weight_note, weight_fields = planner_note(case), vendor_fields(tiling.published)
+    else:
+        weight_note, weight_fields = model_note(weight_model), weight_model._asdict()
     return Description(
         path=_path(case),
         kernel="gradInput and gradWeight on the cube unit, gradBias on vector cores",
@@ -555,12 +559,12 @@ def _convolution_description(case: Case) -> Description:
         per_core=Text(
             "gradInput {blocks}; gradWeight {planner_note}",
             blocks=blocks_text(input_model),
-            planner_note=planner_note(case) if published else model_note(weight_model),
+            planner_note=weight_note,
         ),
         tiling={
             "route": ROUTE_NAMES[tiling.route],
             "gradInput": input_model._asdict(),
-            "gradWeight": vendor_fields(tiling.published) if published else weight_model._asdict(),
+            "gradWeight": weight_fields,
         },
         cores=lambda: core_works(core_ranges(case), tiling.block_dim),
         memories=lambda: (*_memories(case, "gradInput"), *_memories(case, "gradWeight")),

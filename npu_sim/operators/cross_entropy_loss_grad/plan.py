@@ -32,15 +32,10 @@ EXACT_LABELS = 16777216
 
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
-    tiling, pieces = case.tiling, case.tiling.column_loop + (case.tiling.column_tail > 0)
+    tiling = case.tiling
     return vector_plan(
         case,
-        path=Text(
-            "{row}, {reduction}, {weight}",
-            row="whole rows" if pieces == 1 else Text("rows in {pieces} pieces", pieces=pieces),
-            reduction=case.arguments.reduction,
-            weight="with weight" if case.row.weighted else "no weight",
-        ),
+        path=_path(case),
         path_reason=Text(
             "C {c} {compared} {column_budget} columns that fit; pieces are multiples of {unit} "
             "columns",
@@ -60,6 +55,16 @@ def describe(case: Case) -> Description:
         conditions=lambda: _decisions(case),
         order=order_of(sums_weights=case.arguments.reduction == "mean"),
         caveats=_caveats(case, tiling),
+    )
+
+
+def _path(case: Case) -> str:
+    pieces = case.tiling.column_loop + (case.tiling.column_tail > 0)
+    return Text(
+        "{row}, {reduction}, {weight}",
+        row="whole rows" if pieces == 1 else Text("rows in {pieces} pieces", pieces=pieces),
+        reduction=case.arguments.reduction,
+        weight="with weight" if case.row.weighted else "no weight",
     )
 
 

@@ -81,6 +81,15 @@ def _describe_v2(case: Case, tiling: v2.Tiling) -> Description:
     ranges = {plural(unit): [v2.row_range(tiling, core) for core in cores]}
     if row.scale_grad_by_freq:
         ranges["weight rows"] = [v2.weight_range(tiling, core) for core in cores]
+    launches = launches_of(
+        case,
+        _kernel_parts(case, tiling),
+        casts=row.grad_dtype != FLOAT32 and not case.tiling.native_16_bit,
+        index_dtype="int32" if casts_indices(row, keeps_int64=False) else "",
+        sort=_sort if sorts and row.rows > 1 else None,
+        zeros=sorts and case.rules.zeros_like == 1,
+        memset=Evidence.EXACT if case.rules.memset_observed else Evidence.MODEL,
+    )
     return vector_plan(
         case,
         kernel="EmbeddingDenseGradV2",
@@ -94,15 +103,7 @@ def _describe_v2(case: Case, tiling: v2.Tiling) -> Description:
         cores=lambda: core_works(ranges),
         memories=lambda: _memories(case, tiling),
         conditions=lambda: _decisions(case),
-        launches=launches_of(
-            case,
-            _kernel_parts(case, tiling),
-            casts=row.grad_dtype != FLOAT32 and not case.tiling.native_16_bit,
-            index_dtype="int32" if casts_indices(row, keeps_int64=False) else "",
-            sort=_sort if sorts and row.rows > 1 else None,
-            zeros=sorts and case.rules.zeros_like == 1,
-            memset=Evidence.EXACT if case.rules.memset_observed else Evidence.MODEL,
-        ),
+        launches=launches,
         order=lambda: (_order(case, tiling),),
         caveats=(*caveats_of(case), *_offset_caveats(case, key)),
     )
@@ -349,27 +350,30 @@ def _describe_older(case: Case, tiling: v1.Tiling) -> Description:
 
     It runs on the Atlas training series, and on A2 and A3 beyond INT32_MAX.
     """
-    total = case.row.num_weights if tiling.splits_weights else case.row.rows
+    path, unit, total = "atomic rows", "row", case.row.rows
+    if tiling.splits_weights:
+        path, unit, total = "counted, weight rows split", "weight row", case.row.num_weights
+    pieces: str = ""
+    if tiling.dim_pieces > 1:
+        pieces = Text(
+            ", each row in {dim_pieces} pieces of {dim_piece} columns",
+            dim_pieces=tiling.dim_pieces,
+            dim_piece=tiling.dim_piece,
+        )
     return vector_plan(
         case,
         kernel="EmbeddingDenseGrad",
-        path="counted, weight rows split" if tiling.splits_weights else "atomic rows",
+        path=path,
         path_reason=_older_reason(case, tiling),
         per_core=Text(
             "{batch_rows} rows in the Unified Buffer at a time{pieces}",
             batch_rows=tiling.batch_rows,
-            pieces=Text(
-                ", each row in {dim_pieces} pieces of {dim_piece} columns",
-                dim_pieces=tiling.dim_pieces,
-                dim_piece=tiling.dim_piece,
-            )
-            if tiling.dim_pieces > 1
-            else "",
+            pieces=pieces,
         ),
         tiling=tiling,
         fields=tiling._asdict(),
         ranges=[v1.split_range(tiling, total, core) for core in range(tiling.block_dim)],
-        unit="weight row" if tiling.splits_weights else "row",
+        unit=unit,
         memories=lambda: (_older_memory(case, tiling),),
         conditions=lambda: _older_decisions(case, tiling),
         launches=launches_of(

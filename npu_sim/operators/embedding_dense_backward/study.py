@@ -490,8 +490,13 @@ IN_DUMPS = InDumps(
         Function(
             ("Functional.embedding",),
             (
-                *("indices", "weight", "padding_idx", "max_norm", "norm_type"),
-                *("scale_grad_by_freq", "sparse"),
+                "indices",
+                "weight",
+                "padding_idx",
+                "max_norm",
+                "norm_type",
+                "scale_grad_by_freq",
+                "sparse",
             ),
             ("weight",),
         ),

@@ -110,11 +110,10 @@ def _views(plan: Plan) -> tuple[View, ...]:
 def _scores(entries: int, dtype: str, cast: int, negated: int) -> tuple[Work, ...]:
     """Return the conversion to fp32, the negation, and the fill of unused sort lanes."""
     kind = "cast_int32_float32" if dtype == "int32" else "cast_to_or_from_int64"
-    return (
-        Instruction(kind, dtype, cast),
-        fp32.combine_scalar(negated),
-        *((fp32.fill(REPEAT),) if entries % SORT_ENTRIES else ()),
-    )
+    scores = Instruction(kind, dtype, cast), fp32.combine_scalar(negated)
+    if entries % SORT_ENTRIES:
+        return (*scores, fp32.fill(REPEAT))
+    return scores
 
 
 def _ordered(entries: int) -> Work:
@@ -186,11 +185,10 @@ def _sorted_pieces(start: int, stop: int, piece: int, keys: Keys) -> tuple[Node,
     )
 
     def sorted_piece(entries: int, moves_on: bool) -> tuple[Node, ...]:
-        vector = (
-            *_scores(entries, keys.dtype, entries, align(entries, SORT_ENTRIES)),
-            _ordered(entries),
-            *((next_piece,) if moves_on else ()),
-        )
+        scores = _scores(entries, keys.dtype, entries, align(entries, SORT_ENTRIES))
+        vector = (*scores, _ordered(entries))
+        if moves_on:
+            vector = (*vector, next_piece)
         copy_out = (Copy(ENTRY_BYTES * entries, entries),)
         return (vector_tile(keys.copy(entries), vector, copy_out, step),)
 

@@ -108,26 +108,24 @@ def describe(case: Case) -> Description:
 
 def workspace_parts(case: Case) -> list[WorkspacePart]:
     """Return the kernel's own workspace by part."""
-    return [
-        SYSTEM_WORKSPACE,
+    untouched = WorkspacePart(
+        name="untouched",
+        bytes=tiler.UNTOUCHED_BYTES,
+        kind="kernel",
+        note="no kernel reads or writes it",
+    )
+    copies = [
         WorkspacePart(
-            name="untouched",
-            bytes=tiler.UNTOUCHED_BYTES,
+            name=Text("copy of {name}", name=output.name),
+            bytes=0,
             kind="kernel",
-            note="no kernel reads or writes it",
-        ),
-        *(
-            WorkspacePart(
-                name=Text("copy of {name}", name=output.name),
-                bytes=0,
-                kind="kernel",
-                evidence=Evidence.UNKNOWN,
-                note="not published",
-            )
-            for output in case.operator.outputs
-            if not case.specs[output.name].contiguous
-        ),
+            evidence=Evidence.UNKNOWN,
+            note="not published",
+        )
+        for output in case.operator.outputs
+        if not case.specs[output.name].contiguous
     ]
+    return [SYSTEM_WORKSPACE, untouched, *copies]
 
 
 def _path_reason(case: Case) -> str:

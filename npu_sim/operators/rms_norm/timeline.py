@@ -238,7 +238,9 @@ def _merged_rows(columns: int, aligned: int, x: TensorSpec, is_performance: bool
         elements, lanes = rows * aligned, rows * VECTOR_LANES
         copy = copy_of(x, rows * columns)
         sums = (
-            *(*fp32.widen(elements, x.itemsize), fp32.combine(elements), fp32.fill(lanes)),
+            *fp32.widen(elements, x.itemsize),
+            fp32.combine(elements),
+            fp32.fill(lanes),
             fp32.combine(lanes, times=ceil_div(columns, VECTOR_LANES)),
             fp32.add_up(lanes),
             *_rstd_from_sums(rows),

@@ -284,13 +284,23 @@ class _Rows(NormalisedRows):
         repeats = full_repeats("add", wide).repeats
         widened, scaled = self.widened(everything), on("mul", everything, "x", "dx")
         return (
-            *(*to_rows, *widened, scaled, *widened, on("mul", everything, "dy", "x")),
+            *to_rows,
+            *widened,
+            scaled,
+            *widened,
+            on("mul", everything, "dy", "x"),
             *(Issue("add", repeats, slowdown, n, "dx and dgamma") for slowdown, n in dgamma),
             *copied_rows(rows, wide, FP32_BYTES),
-            *(on("mul", everything, "dy", "dx"), on("mul", everything, "dy", "x")),
+            on("mul", everything, "dy", "dx"),
+            on("mul", everything, "dy", "x"),
             *lane_sums(rows, self.columns, row_bytes, dx, self.starts["scratch"]),
-            *(full_repeats("muls", rows), *to_rows, scaled, on("sub", everything, "dy", "dx")),
-            *(*to_rows, on("mul", everything, "dx", "dy"), *self.narrowed(everything)),
+            full_repeats("muls", rows),
+            *to_rows,
+            scaled,
+            on("sub", everything, "dy", "dx"),
+            *to_rows,
+            on("mul", everything, "dx", "dy"),
+            *self.narrowed(everything),
         )
 
     def split(self, rows: int) -> Issues:
@@ -311,7 +321,10 @@ class _Rows(NormalisedRows):
         dx = on("mul", width, "dy", "gamma"), on("sub", width, "dy", "x"), scaled
         gradient = (*widened, scaled, scaled, *widened, *dx, *self.narrowed(width))
         return (
-            *(*gamma, full_repeats("duplicate", width), *repeated(sums, rows)),
+            *gamma,
+            full_repeats("duplicate", width),
+            *repeated(sums, rows),
             full_repeats("add", rows, 0, MEANS_BYTES, between="the means"),
-            *(*gamma, *repeated(gradient, rows)),
+            *gamma,
+            *repeated(gradient, rows),
         )

@@ -33,8 +33,13 @@ HALF_FP32 = Lists(
 HALF_16_BIT = HALF_FP32._replace(
     before=(CAST, CAST, ("muls_half",)),
     piece=(
-        *(CAST, MOVED, MOVED, ("mul", "x_fp32", "cos_fp32"), ("mul", "rotated_fp32", "sin_fp32")),
-        *(("add", "rotated_fp32", "x_fp32"), BACK),
+        CAST,
+        MOVED,
+        MOVED,
+        ("mul", "x_fp32", "cos_fp32"),
+        ("mul", "rotated_fp32", "sin_fp32"),
+        ("add", "rotated_fp32", "x_fp32"),
+        BACK,
     ),
 )
 

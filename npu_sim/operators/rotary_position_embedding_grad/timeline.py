@@ -37,15 +37,25 @@ def lists_of_half(is_fp32: bool, has_x: bool) -> Lists:
     fill: Listed = (("duplicate",), ("duplicate",)) if has_x else ()
     piece: Listed = (
         *cast,
-        *(("mul", cos, dy), ("mul", sin, dy), ("muls",), MOVED, MOVED, ("add", "c", total)),
+        ("mul", cos, dy),
+        ("mul", sin, dy),
+        ("muls",),
+        MOVED,
+        MOVED,
+        ("add", "c", total),
         *back,
     )
     if not has_x:
         return Lists((*fill, *cast, *cast), piece, (), ("dy",), ("dx",))
     sums: Listed = (
         *cast,
-        *(("mul", "c", dy), ("add", total, "dcos_fp32"), ("muls",), MOVED, MOVED),
-        *(("mul", "b", dy), ("add", total, "dsin_fp32")),
+        ("mul", "c", dy),
+        ("add", total, "dcos_fp32"),
+        ("muls",),
+        MOVED,
+        MOVED,
+        ("mul", "b", dy),
+        ("add", total, "dsin_fp32"),
     )
     after: Listed = (MOVED, MOVED) if is_fp32 else (BACK, BACK)
     read, results = ("dy", "x"), ("dcos", "dsin")
@@ -57,8 +67,14 @@ def lists_of_interleave(plan: Plan, is_fp32: bool, has_x: bool) -> Lists:
     cast: Listed = () if is_fp32 else (CAST,)
     back: Listed = () if is_fp32 else (BACK,)
     piece: Listed = (
-        *(*cast, *cast, *cast),
-        *(("mul",), ("mul",), ("gather",), ("mul",), ("add",)),
+        *cast,
+        *cast,
+        *cast,
+        ("mul",),
+        ("mul",),
+        ("gather",),
+        ("mul",),
+        ("add",),
         *back,
     )
     if not has_x:

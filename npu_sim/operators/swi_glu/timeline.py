@@ -15,12 +15,22 @@ from npu_sim.timelines import NARROWING, WIDENING, InstructionLists, Program, St
 FORWARD = TileLists(
     (("duplicate",),),
     (
-        *(("muls",), ("exp",), ("adds",), ("div", "ones", "out")),
-        *(("mul", "out", "a"), ("mul", "out", "b")),
+        ("muls",),
+        ("exp",),
+        ("adds",),
+        ("div", "ones", "out"),
+        ("mul", "out", "a"),
+        ("mul", "out", "b"),
     ),
     (
-        *((WIDENING,), ("muls",), ("exp",), ("adds",), ("div", "a_fp32", "out_fp32")),
-        *((WIDENING,), ("mul", "out_fp32", "a_fp32"), (NARROWING,)),
+        (WIDENING,),
+        ("muls",),
+        ("exp",),
+        ("adds",),
+        ("div", "a_fp32", "out_fp32"),
+        (WIDENING,),
+        ("mul", "out_fp32", "a_fp32"),
+        (NARROWING,),
     ),
     Step("tile", "out = a / (1 + exp(-a)) * b", ("x", "x"), ("out",), live=sum(BUFFERS, ())),
 )

@@ -56,8 +56,9 @@ def fused_adamw_(
         "exp_avgs": exp_avgs,
         "exp_avg_sqs": exp_avg_sqs,
         "state_steps": state_steps,
-        **({"max_exp_avg_sqs": max_exp_avg_sqs} if amsgrad else {}),
     }
+    if amsgrad:
+        given["max_exp_avg_sqs"] = max_exp_avg_sqs
     for name, tensors in given.items():
         if len(tensors) != len(params):
             raise UsageError(

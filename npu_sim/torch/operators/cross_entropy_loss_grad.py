@@ -215,11 +215,12 @@ def _cross_entropy(
     call: dict[str, Any] = {
         "log_prob": spec_of(input, (rows, classes), copied=True),
         "target": spec_of(target, (rows,), copied=True),
-        **({} if weight is None else {"weight": spec_of(weight, copied=True)}),
-        "reduction": reduction,
-        "ignore_index": ignore_index,
-        **({"label_smoothing": label_smoothing} if label_smoothing else {}),
     }
+    if weight is not None:
+        call["weight"] = spec_of(weight, copied=True)
+    call |= {"reduction": reduction, "ignore_index": ignore_index}
+    if label_smoothing:
+        call["label_smoothing"] = label_smoothing
     shape = (rows,) if reduction == "none" else ()
     span.backward(
         result,

@@ -96,12 +96,11 @@ def _lookup(
     if sparse:
         span.not_recognised("embedding", "its gradient is sparse")
         return
-    call = {
-        "indices": spec_of(indices),
-        "num_weights": weight.shape[0],
-        **({"padding_idx": padding_idx} if padding_idx >= 0 else {}),
-        **({"scale_grad_by_freq": True} if scale_grad_by_freq else {}),
-    }
+    call = {"indices": spec_of(indices), "num_weights": weight.shape[0]}
+    if padding_idx >= 0:
+        call["padding_idx"] = padding_idx
+    if scale_grad_by_freq:
+        call["scale_grad_by_freq"] = True
     if weight.requires_grad:
         span.backward(result, OPERATOR, lambda gradient: {"grad": spec_of(gradient), **call})
 

@@ -463,18 +463,15 @@ def _record(span: Span, output: torch.Tensor, block: Block, topk: int) -> None:
     permute: dict[str, Any] = {
         "tokens": spec(tokens, hidden),
         "indices": spec(tokens, topk, dtype="int64"),
-        **({"num_out_tokens": rows} if rows < entries else {}),
     }
+    if rows < entries:
+        permute["num_out_tokens"] = rows
     span.forward("moe_token_permute", permute)
     permuted, sorted_indices = spec(rows, hidden), spec(entries, dtype="int32")
     if block.returned == rows:
-        probs = {"probs": spec(tokens, topk, dtype=block.probs or dtype)}
-        # Without probs, the operator takes one row for each token.
-        unpermute = {
-            "permuted_tokens": permuted,
-            "sorted_indices": sorted_indices,
-            **(probs if block.probs or topk > 1 else {}),
-        }
+        unpermute = {"permuted_tokens": permuted, "sorted_indices": sorted_indices}
+        if block.probs or topk > 1:  # without probs, the operator takes one row for each token
+            unpermute["probs"] = spec(tokens, topk, dtype=block.probs or dtype)
         span.forward("moe_token_unpermute", unpermute)
         span.backward(
             output,

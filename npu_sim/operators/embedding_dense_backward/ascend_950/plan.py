@@ -93,6 +93,13 @@ def describe(case: Case) -> Description:
     tiling, planner = (case.tiling.v2, v2) if is_v2 else (case.tiling.v1, v1)
     path, per_core, reason = _texts_of_v2(case) if is_v2 else _texts_of_v1(case)
     values = {"rows": row.rows, "dim": row.dim, "num_weights": row.num_weights}
+    launches = launches_of(
+        case,
+        _kernel_parts(case),
+        index_dtype=f"int{8 * index_bytes(row)}" if casts_indices(row) else "",
+        sort=_sort if sorts(row) else None,
+        zeros=is_v2,
+    )
     return vector_plan(
         case,
         path=path,
@@ -104,13 +111,7 @@ def describe(case: Case) -> Description:
         kernel=KERNELS[case.tiling.kernel],
         tiling=tiling,
         fields=planner.vendor_structure(tiling, case.arguments, case.rules),
-        launches=launches_of(
-            case,
-            _kernel_parts(case),
-            index_dtype=f"int{8 * index_bytes(row)}" if casts_indices(row) else "",
-            sort=_sort if sorts(row) else None,
-            zeros=is_v2,
-        ),
+        launches=launches,
         conditions=lambda: [
             decision(case, V2, scale_grad_by_freq=row.scale_grad_by_freq, **values),
             decision(case, IN_PIECES if is_v2 else ALL_ROWS, **values),

@@ -77,17 +77,15 @@ def _chunks(sums: TokenSums, tokens: int, columns: int) -> tuple[Node, ...]:
             ROWS,
         ),
     )
-    return (
-        *((Loop((row,), sums.live, "expert", 1),) if sums.live else ()),
-        vector_tile(
-            (),
-            (),
-            sums.sums_out(columns),
-            Step(
-                "result",
-                "tokens {tokens}, columns {columns}: the sum is rounded once and copied out",
-                writes=RESULT,
-                live=LIVE,
-            ),
+    result = vector_tile(
+        copy_out=sums.sums_out(columns),
+        step=Step(
+            "result",
+            "tokens {tokens}, columns {columns}: the sum is rounded once and copied out",
+            writes=RESULT,
+            live=LIVE,
         ),
     )
+    if sums.live == 0:
+        return (result,)
+    return Loop((row,), sums.live, "expert", 1), result

@@ -77,8 +77,10 @@ def program(plan: Plan) -> Program:
 def _views(call: Gradients) -> tuple[View, ...]:
     by_row, by_column = {"rows": 1, "expert": 1}, {"columns": 1}
     by_token, entries = {"rows": 1 / call.top_k}, call.tokens * call.top_k
-    experts = ("permuted_tokens_grad", *(("permuted_tokens",) if call.probs else ()))
-    probs = ("probs", "probs_grad") if call.probs else ()
+    experts: tuple[str, ...] = ("permuted_tokens_grad",)
+    probs: tuple[str, ...] = ()
+    if call.probs:
+        experts, probs = ("permuted_tokens_grad", "permuted_tokens"), ("probs", "probs_grad")
     return (
         View("unpermuted_tokens_grad", call.tokens, call.columns, by_token, by_column),
         View("sorted_indices", entries, by_row=by_row),

@@ -61,9 +61,11 @@ WHOLE_ROW = Condition(
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     tiling = case.tiling
-    conditions = []
-    if tiling.tiling_key != tiler.KEY_NO_ROWS:
-        conditions = [BIG_ROWS, *([] if tiler.is_big(tiling) else [ALL_ROWS]), WHOLE_ROW]
+    conditions = [BIG_ROWS, ALL_ROWS, WHOLE_ROW]
+    if tiling.tiling_key == tiler.KEY_NO_ROWS:
+        conditions = []
+    elif tiler.is_big(tiling):
+        conditions.remove(ALL_ROWS)
     values = {"col": case.row.col, "row": case.row.row, "cores": case.device.vector_cores}
     path, reason, per_core = _path(case)
     return vector_plan(
