@@ -1,1 +1,1 @@
-"""What several operators use: inputs, formulas and plans of operators of one family."""
+"""What several operators use, a package for each concept; and what any operator may use."""
