@@ -216,8 +216,12 @@ def check_kit(folder: str | Path, *, progress: Progress | None = None) -> KitChe
             continue
         modes += JudgedCall(line, results, profile).modes()
     if not modes:
-        message = Text("{folder}: no results of a device", folder=folder)
-        raise UsageError("folder", message, "run run_on_device.py of the folder on a device")
+        raise UsageError(
+            "folder",
+            "{folder}: no results of a device",
+            "run run_on_device.py of the folder on a device",
+            folder=folder,
+        )
     answer = KitCheck(
         folder=str(folder),
         soc=profile.soc,

@@ -85,7 +85,9 @@ class Input(_Record):
     def _has_values(self) -> "Input":
         is_drawn = self.values in ("permutation", "below")
         if self.dtype == "bfloat16" if is_drawn else self.dtype not in LAYOUTS:
-            raise ValueError(Text("{dtype} has no values {values}", self))
+            raise ValueError(
+                Text("{dtype} has no values {values}", dtype=self.dtype, values=self.values)
+            )
         return self
 
     @property
