@@ -61,6 +61,8 @@ class OperatorEntry(NamedTuple):
     kernels_of_families: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Families of products with planners of their own, and their vendor kernels as in
     ``kernels``."""
+    also: tuple[str, ...] = ()
+    """Functions of PyTorch and torch_npu that run it, apart from that of its own name."""
     planner_files: tuple[str, ...] = ()
     """Files of the vendor's planners that are not named after the operator, as error texts name
     them, without ``_tiling.cpp``."""
@@ -110,6 +112,7 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         "CrossEntropyLossGrad",
         ("cross_entropy_loss_grad",),
         ("rows_below",),
+        also=("npu_cross_entropy_loss",),
         kernels_of_families=((ASCEND_950, ("cross_entropy_loss_grad",)),),
     ),
     OperatorEntry(
@@ -150,6 +153,7 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         "rotary_position_embedding",
         "RotaryPositionEmbedding",
         ("rotary_position_embedding",),
+        also=("npu_rotary_mul",),
         planner_files=("rope_rotate_half", "rope_interleaved"),
         refusals=(
             Refusal(
@@ -166,6 +170,7 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         "rotary_position_embedding_grad",
         "RotaryPositionEmbeddingGrad",
         ("rotary_position_embedding_grad",),
+        also=("npu_rotary_mul_backward",),
         planner_files=("rope_half_grad", "rope_interleaved_grad"),
         refusals=(
             Refusal(
@@ -183,6 +188,7 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         "apply_adam_w_v2",
         "ApplyAdamWV2",
         ("apply_adam_w_v2",),
+        also=("_fused_adamw_", "npu_apply_adam_w"),
         kernels_of_families=((ASCEND_950, ("apply_adam_w_v2",)),),
     ),
 )
@@ -240,6 +246,22 @@ def find_operator(name: str) -> OperatorEntry | None:
         or _by_plain_name(_registered_operators()).get(wanted)
         or _by_plain_name(offered_operators()).get(wanted)
     )
+
+
+def called_operator(name: str) -> OperatorEntry | None:
+    """Return the entry of an operator as people write its name, or None.
+
+    That is any name of :func:`find_operator`, also with the number of a version, and that of a
+    function of torch_npu: ``aclnnRotaryPositionEmbeddingV2``, ``npu_rotary_mul``.
+    """
+    found = find_operator(name)
+    if found is not None:
+        return found
+    plain = plain_name(name)
+    also = {plain_name(other): entry for entry in OPERATORS for other in entry.also}
+    own = plain.removeprefix("aclnn").removeprefix("npu")
+    without_version = own[:-2] if own[-2:-1] == "v" and own[-1].isdigit() else own
+    return find_operator(own) or also.get(plain) or find_operator(without_version)
 
 
 @cache

@@ -17,7 +17,7 @@ from npu_sim.framework.operator import Operator
 from npu_sim.language import Verbatim, say, translated
 from npu_sim.operators.loading import OperatorLoadError, load_operator
 from npu_sim.questions.varied_calls import ExampleCall, example_call
-from npu_sim.registry import OperatorEntry, all_operators, find_operator, unknown_operator
+from npu_sim.registry import OperatorEntry, all_operators, called_operator, unknown_operator
 from npu_sim.status import UsageError
 
 OPERATORS = "Operators"
@@ -39,7 +39,7 @@ def operator_group(name: str, handler: Handler) -> typer.Typer:
             return [entry.name for entry in all_operators()]
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
-            entry = find_operator(cmd_name)
+            entry = called_operator(cmd_name)
             if entry is None:
                 raise unknown_operator(cmd_name)
             return operator_command(entry, name, handler)
@@ -203,12 +203,16 @@ def _parameter(argument: Any, outputs: str) -> inspect.Parameter:
     name = option_name(argument)
     flag = "--" + name.replace("_", "-")
     is_tensor = hasattr(argument, "shape")
-    kind = str if is_tensor or issubclass(argument.kind, tuple) else argument.kind
+    words = () if is_tensor else argument.words
+    is_text = is_tensor or issubclass(argument.kind, tuple) or words
+    kind = str if is_text else argument.kind
     default = None if is_tensor or argument.required else argument.default
+    if words and default is not None:
+        default = str(default)
     option = typer.Option(
         f"{flag}/--no-{flag.removeprefix('--')}" if kind is bool else flag,
         help=argument.help,
-        metavar="TENSOR" if is_tensor else None,
+        metavar="TENSOR" if is_tensor else "|".join(words) or None,
         rich_help_panel=outputs if hasattr(argument, "output") else ARGUMENTS_HEADING,
     )
     return inspect.Parameter(

@@ -64,6 +64,9 @@ class Tensor:
     addresses
         Whether its values are addresses for kernels, as indices and labels are. A run then uses a
         copy: other threads cannot change values between check and use.
+    like
+        The tensor whose dtype it has, or its dtype, where a plan leaves it out and no given tensor
+        has its axis of dtypes.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Tensor:
     optional: bool = False
     samples: int | Callable[[Mapping[str, Any]], int | None] | None = None
     addresses: bool = False
+    like: str = ""
     default: ClassVar[None] = None
     """Value when a call leaves it out."""
 
@@ -151,6 +155,8 @@ class Attribute:
         pointer in C.
     low, high
         Legal range of an integer, both ends included.
+    words
+        Words for the values of an integer from 0 on, as other programs have them.
     """
 
     name: str
@@ -160,6 +166,7 @@ class Attribute:
     document: str = ""
     low: int = -INT64_MAX - 1
     high: int = INT64_MAX
+    words: tuple[str, ...] = ()
 
     @property
     def parameter(self) -> str:
@@ -268,9 +275,30 @@ def plain_value(attribute: Attribute, value: Any) -> Any:
     """Return the value of an attribute as a Python type; NumPy scalars are converted.
 
     For a text attribute, any other value becomes its text, which a check of the contract refuses.
+
+    Raises UsageError for a word that is none of an attribute with words.
     """
     plain = value.item() if isinstance(value, np.generic) else value
+    if attribute.words and isinstance(plain, str):
+        return _number_of_word(attribute, plain)
     return shown(plain) if attribute.kind is str and not isinstance(plain, str) else plain
+
+
+def _number_of_word(attribute: Attribute, text: str) -> int:
+    if text in attribute.words:
+        return attribute.words.index(text)
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(
+            attribute.name,
+            "{name} = {text} is not known",
+            "one of: {words}, or its number{hint}",
+            name=attribute.name,
+            text=shown(text),
+            words=", ".join(attribute.words),
+            hint=closest(text, attribute.words),
+        ) from None
 
 
 def tensor_of(name: str, value: Any) -> np.ndarray:

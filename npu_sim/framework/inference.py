@@ -151,7 +151,14 @@ def dtype_of(operator: Operator, tensor: Tensor, specs: Mapping[str, TensorSpec]
     """
     if tensor.dtype not in operator.dtype_names:
         return tensor.dtype
-    return _dtype_named(operator, tensor.dtype, specs)
+    try:
+        return _dtype_named(operator, tensor.dtype, specs)
+    except KeyError:
+        if tensor.like not in operator.by_name:
+            if tensor.like:
+                return tensor.like
+            raise
+        return specs[tensor.like].dtype
 
 
 def _dtype_named(operator: Operator, axis: str, specs: Mapping[str, TensorSpec | None]) -> str:

@@ -402,10 +402,10 @@ class RotaryPositionEmbeddingGradNatural(TypedDict):
 
 class ApplyAdamWV2Described(TypedDict):
     var: Described
-    m: Described
-    v: Described
-    grad: Described
-    step: Described
+    m: NotRequired[Described]
+    v: NotRequired[Described]
+    grad: NotRequired[Described]
+    step: NotRequired[Described]
     max_grad_norm: NotRequired[Described]
     lr: NotRequired[float]
     beta1: NotRequired[float]

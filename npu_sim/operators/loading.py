@@ -14,7 +14,7 @@ from npu_sim.registry import (
     ENTRY_POINTS,
     OperatorEntry,
     all_operators,
-    find_operator,
+    called_operator,
     registered_declaration,
     unknown_operator,
 )
@@ -29,11 +29,11 @@ class OperatorLoadError(UsageError, AttributeError):
 
 
 def load_operator(name: str) -> Any:
-    """Return the declaration of an operator by its name here or in the product documents.
+    """Return the declaration of an operator by its name, as people write it.
 
     Raises UsageError when there is no such operator, or its package cannot be loaded.
     """
-    entry = find_operator(name)
+    entry = called_operator(name)
     if entry is None:
         raise unknown_operator(name)
     registered = registered_declaration(entry.name)

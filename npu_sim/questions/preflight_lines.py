@@ -13,7 +13,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.loading import load_operator
 from npu_sim.questions.varied_calls import chosen_profiles, items_of, require_devices
-from npu_sim.registry import OPERATORS, all_operators, find_kernel, find_operator
+from npu_sim.registry import OPERATORS, all_operators, called_operator, find_kernel
 from npu_sim.status import closest
 
 Names = str | Sequence[str] | None
@@ -222,7 +222,7 @@ def call_of(values: Mapping[str, Any]) -> Call:
 def _is_kernel(values: Mapping[str, Any]) -> bool:
     """Return whether a line is for a raw planner; for a shared name the inputs decide."""
     op, level = values["op"], values.get("level")
-    operator, kernel = find_operator(op), find_kernel(op)
+    operator, kernel = called_operator(op), find_kernel(op)
     if operator is None and kernel is None:
         operators = [entry.name for entry in all_operators()]
         names = (

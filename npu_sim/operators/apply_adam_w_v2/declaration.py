@@ -93,10 +93,16 @@ OPERATOR = Operator(
     summary="Compute one step of AdamW on a parameter as the product does.",
     arguments=(
         Tensor("var", "elements*", "the parameter, of any shape", "dtype", document="varRef"),
-        Tensor("m", "elements*", "first moment, like var", "m_dtype", document="mRef"),
-        Tensor("v", "elements*", "second moment, like var", "v_dtype", document="vRef"),
-        Tensor("grad", "elements*", "gradient, like var", "grad_dtype"),
-        Tensor("step", "steps*", "number of updates before this one, one element", "step_dtype"),
+        Tensor("m", "elements*", "first moment, like var", "m_dtype", document="mRef", like="var"),
+        Tensor("v", "elements*", "second moment, like var", "v_dtype", document="vRef", like="var"),
+        Tensor("grad", "elements*", "gradient, like var", "grad_dtype", like="var"),
+        Tensor(
+            "step",
+            "steps*",
+            "number of updates before this one, one element",
+            "step_dtype",
+            like="float32",
+        ),
         Tensor(
             "max_grad_norm",
             "elements*",

@@ -14,6 +14,7 @@ import torch
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.shared.rotations.declaration import MODES
 from npu_sim.status import NotModelledError, UsageError
 from npu_sim.torch.flow import COPIES, Kernel, Step
 from npu_sim.torch.library import Gradient, Gradients, operator_of
@@ -22,7 +23,6 @@ from npu_sim.torch.recorder import Entry
 __all__ = ["npu_rotary_mul"]
 
 GRADIENT_OPERATOR = operator_of("rotary_position_embedding_grad")
-MODES = {"half": 0, "interleave": 1}
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

@@ -116,7 +116,9 @@ CONTIGUOUS_OUTPUTS = checks.ContiguousOutputs(
     )
 )
 """Page, "Contract" 7."""
-MODE_ATTRIBUTE = Attribute("mode", int, "0: half, 1: interleave", default=0)
+MODES = {"half": 0, "interleave": 1}
+"""Modes by the words of torch_npu."""
+MODE_ATTRIBUTE = Attribute("mode", int, "0: half, 1: interleave", default=0, words=tuple(MODES))
 
 
 def axes_named(tensor: str) -> tuple[Axis, ...]:

@@ -2,11 +2,10 @@
 
 import numpy as np
 
+from npu_sim.operators.shared.rotations.declaration import MODES
 from npu_sim.operators.shared.study import Function, WrappedCall
 
 FP64 = np.dtype(np.float64)
-MODES = {"half": 0, "interleave": 1}
-"""Modes by the names of torch_npu."""
 
 
 def attributes_of(wrapped: WrappedCall) -> dict[str, object]:
