@@ -93,6 +93,9 @@ CAUSES: Hook[Callable[[Any, str, np.ndarray], list[tuple[str, float, str]]]] = H
     "causes", "study"
 )
 VARIANTS: Hook[Callable[[Any], Iterable[tuple[str, str, Any]]]] = Hook("variants", "study")
+UNFUSED: Hook[Callable[[Any, str], Iterator[tuple[str, Callable[[], Any]]]]] = Hook(
+    "unfused", "study"
+)
 CHANGES: Hook[Any] = Hook("changes", "study", attribute="CHANGES")
 IN_DUMPS: Hook[Any] = Hook("in_dumps", "study", attribute="IN_DUMPS")
 
@@ -184,6 +187,9 @@ class Operator:
         ``causes(call, dtype, golden)`` returns causes of error besides rounding (precision).
     variants
         ``variants(call)`` yields the math types to compare (precision).
+    unfused
+        ``unfused(call, output)`` yields what frameworks compute in several kernels, as a sentence
+        and a function that returns both ends of the output's values (verify).
     changes
         Ways to add samples to a batch (invariance).
     in_dumps
@@ -255,6 +261,7 @@ class Operator:
     miscounted: OwnHook = None
     causes: OwnHook = None
     variants: OwnHook = None
+    unfused: OwnHook = None
     changes: OwnHook = None
     in_dumps: OwnHook = None
     derived: tuple[Derived, ...] = ()

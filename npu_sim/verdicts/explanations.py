@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.cores import all_socs, release_names, shipped_products
-from npu_sim.framework.operator import MISCOUNTED, PARTS, VARIANTS
+from npu_sim.framework.operator import MISCOUNTED, PARTS, UNFUSED, VARIANTS
 from npu_sim.kernels.shared.elementwise import narrow_array, round_to_hf32, widen_array
 from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.shared.unfused import Ends
 from npu_sim.plans.answers import Progress
 from npu_sim.status import NO_PLAN, NpuSimError
 from npu_sim.verdicts.answers import (
@@ -32,6 +33,7 @@ from npu_sim.verdicts.answers import (
     equal_bits,
 )
 from npu_sim.verdicts.judging import Budget, judge, order_dependent, rounded_to
+from npu_sim.verdicts.mistakes import mistaken_calls
 
 LEAST_ELEMENTS = 4
 """Elements from which a common ratio, offset or format is no coincidence."""
@@ -203,8 +205,6 @@ SAMPLE = 48
 """Elements that are searched first: as many impossible as possible ones."""
 ROUNDED_TO = ("bfloat16", "float16", "hf32")
 """Formats that inputs may have been rounded to."""
-EPSILONS = (1e-5, 1e-6, 1e-8, 1e-12)
-"""Values of ``epsilon`` in use."""
 MOST_RATIO = 1 << 16
 """Largest number that a result is divided or multiplied by."""
 HALF_ORDERS = 12
@@ -377,9 +377,11 @@ def computation_key(call: StudyCall) -> Any:
 def _alternatives(question: _Question) -> Alternatives:
     """Yield what may have happened: to the call, to its inputs, and to its result."""
     call, verdict = question.call, question.verdict
-    changes = (_devices(question), _formats(question), _inputs(call), _attributes(call))
+    mistakes = mistaken_calls(call, verdict)
+    changes = (_devices(question), _formats(question), _inputs(call), mistakes, _variants(call))
     for text, changed in chain(*changes, _miscounted(question)):
         yield question.alternative(text, changed)
+    yield from _unfused(question)
     if verdict.given.dtype.kind not in "iu":
         yield from _rounded_results(question)
         yield from _scaled_results(question)
@@ -493,20 +495,27 @@ def _inputs(call: StudyCall) -> Iterator[tuple[str, StudyCall]]:
             yield Text("{attribute} ignored", attribute=name), replace(call, tensors=rest)
 
 
-def _attributes(call: StudyCall) -> Iterator[tuple[str, StudyCall]]:
-    """Yield the call with an attribute ignored, another epsilon, and the other math types."""
-    for attribute in call.operator.attributes:
-        given = call.attributes.get(attribute.name, attribute.default)
-        if not attribute.required and given != attribute.default:
-            changed = call.with_attributes(**{attribute.name: attribute.default})
-            yield Text("{attribute} ignored", attribute=attribute.name), changed
-        for epsilon in EPSILONS if attribute.name == "epsilon" else ():
-            if epsilon != given:
-                text = Text("epsilon {epsilon} instead of {given}", epsilon=epsilon, given=given)
-                yield text, call.with_attributes(epsilon=epsilon)
+def _variants(call: StudyCall) -> Iterator[tuple[str, StudyCall]]:
+    """Yield the call with the other math types."""
     if call.operator.has_hook(VARIANTS):
         for name, _, changed in call.operator.hook(VARIANTS)(call):
             yield name, changed
+
+
+def _unfused(question: _Question) -> Alternatives:
+    """Yield the formulas of frameworks, which round where their kernels do."""
+    call, verdict = question.call, question.verdict
+    if call.operator.has_hook(UNFUSED) and not call.case.empty:
+        for text, ends in call.operator.hook(UNFUSED)(call, verdict.output):
+            yield Alternative(text, partial(_codes_between, ends, verdict))
+
+
+def _codes_between(ends: Callable[[], Ends], verdict: OutputVerdict, among: Mask) -> Codes:
+    """Return which elements lie between both ends of what a formula can give."""
+    low, high = (rounded_to(verdict.given.dtype, end) for end in ends())
+    given, least, most = (side.astype(np.float64) for side in (verdict.given, low, high))
+    found = ((given >= least) & (given <= most)) | (np.isnan(given) & np.isnan(least))
+    return np.where(found & ~verdict.misfits, np.uint8(REACHABLE), np.uint8(UNREACHABLE))
 
 
 def _rounded_results(question: _Question) -> Alternatives:

@@ -22,6 +22,7 @@ from npu_sim.operators.shared.study import (
     single_terms,
     trees,
 )
+from npu_sim.operators.shared.unfused import FP64, Ends, Formulas, ends_of, is_16_bit, short
 from npu_sim.tiling import rms_norm as tiler
 
 PROBED_ROWS = 64
@@ -114,6 +115,43 @@ def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
     )
     low, high = ((x * end) * gamma for end in ends)
     yield between(result, "y", (low, high), ROOT_IN_FP32, stored)
+
+
+def unfused(call: StudyCall, output: str) -> Formulas:
+    """Yield y as frameworks compute it: rounded before gamma, and with 1 + gamma."""
+    if output == "y" and is_16_bit(call.tensors["x"]):
+        dtype = short(call.tensors["x"].dtype)
+        text = Text(
+            "x*rstd rounded to {dtype} before gamma, as transformers and PyTorch do", dtype=dtype
+        )
+        yield text, partial(_scaled_after_rounding, call)
+        yield Text("gamma + 1 in fp32, as Gemma does"), partial(_scaled_by_more, call)
+    elif output == "y":
+        yield Text("gamma + 1 in fp32, as Gemma does"), partial(_scaled_by_more, call)
+
+
+def _normalised(call: StudyCall) -> np.ndarray:
+    """Return x*rstd in fp64."""
+    x, gamma = call.tensors["x"].astype(FP64), call.tensors["gamma"]
+    axes = tuple(range(x.ndim - gamma.ndim, x.ndim))
+    mean = np.mean(x * x, axis=axes, keepdims=True)
+    return np.asarray(x / np.sqrt(mean + float(call.arguments.epsilon)))
+
+
+def _scaled_after_rounding(call: StudyCall) -> Ends:
+    """Return y of a norm whose root is rounded in another order: one of two values before gamma."""
+    x, gamma = call.tensors["x"], call.tensors["gamma"].astype(FP64)
+    exact = _normalised(call)
+    ends = ends_of(exact, np.abs(exact), x.dtype)
+    products = [ends_of(end.astype(FP64) * gamma, np.zeros(1), x.dtype)[0] for end in ends]
+    wide = [product.astype(FP64) for product in products]
+    swapped = wide[0] > wide[1]
+    return np.where(swapped, products[1], products[0]), np.where(swapped, *products)
+
+
+def _scaled_by_more(call: StudyCall) -> Ends:
+    exact = _normalised(call) * (1 + call.tensors["gamma"].astype(FP64))
+    return ends_of(exact, np.abs(exact), call.tensors["x"].dtype)
 
 
 NORM_TOLERANCE = 1 + 2.0**-6
