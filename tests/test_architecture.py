@@ -70,6 +70,22 @@ def test_there_are_no_import_cycles():
     TopologicalSorter({name: parsed(name)[0] for name in MODULES}).prepare()  # raises CycleError
 
 
+PLANS = """
+import sys
+import npu_sim
+for product in ("atlas_a2", "ascend_950"):
+    npu_sim.plan("rms_norm", x="64x128:bf16", gamma="128:bf16", product=product).as_dict()
+print("numba" in sys.modules)
+"""
+
+
+def test_a_plan_imports_no_kernels_on_any_family():
+    printed = subprocess.run(
+        [sys.executable, "-c", PLANS], capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.strip() == "False"
+
+
 def levels():
     """The level of every package, 0 at the top, as the contract in pyproject.toml has them."""
     configuration = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))

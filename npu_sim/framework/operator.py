@@ -48,8 +48,8 @@ class Hook(Generic[Function]):
     """One purpose that a function of an operator may serve.
 
     A declaration gives a hook as the field of its name, or names its package: then the hook is the
-    function of that name in ``module``, which is imported when the hook is first needed, unless the
-    :class:`Differences` of a family of products give another one.
+    function of that name in ``module``, which is imported when the hook is first needed. On a
+    family of products it is that of the module of this name in the package of the family, if any.
 
     Attributes
     ----------
@@ -556,8 +556,9 @@ SAME: Any = object()
 class Differences:
     """What an operator does otherwise on a family of products.
 
-    The fields are those of :class:`Operator`; what is not given is as on the other products. A hook
-    that is None does not hold for the family.
+    The fields are those of :class:`Operator`; what is not given is as on the other products. Hooks
+    stand in modules of the same names as the operator's (:class:`Hook`); ``absent`` names those
+    that do not hold for the family.
     """
 
     arguments: tuple[Argument, ...] = SAME
@@ -571,17 +572,7 @@ class Differences:
     assumed: tuple[Assumed, ...] = SAME
     planner_message: Callable[[Any], tuple[str, str, str]] | None = SAME
     empty: str = SAME
-    describe: OwnHook = SAME
-    compute: OwnHook = SAME
-    program: OwnHook = SAME
-    instructions: OwnHook = SAME
-    claims: OwnHook = SAME
-    terms: OwnHook = SAME
-    parts: OwnHook = SAME
-    writes: OwnHook = SAME
-    open_rules: OwnHook = SAME
-    causes: OwnHook = SAME
-    changes: Any = SAME
+    absent: tuple[str, ...] = ()
 
 
 @cache
@@ -589,8 +580,7 @@ def _on_family(base: Operator, family: str) -> Operator:
     """Return the declaration with the fields that differ on a family."""
     differences = import_module(f"{base.package}.{family}").DIFFERENCES
     given = {name: value for name, value in vars(differences).items() if value is not SAME}
-    absent = tuple(name for name, value in given.items() if value is None)
-    return replace(base, family=family, common=base, absent=absent, **given)
+    return replace(base, family=family, common=base, **given)
 
 
 @cache
@@ -599,7 +589,11 @@ def find_hook(operator: Operator, hook: Hook[Any]) -> Any:
     given = getattr(operator, hook.name)
     if given is not None or not operator.package or hook.name in operator.absent:
         return given
-    name = f"{operator.package}.{hook.module}"
-    if find_spec(name) is None:
-        return None
-    return getattr(import_module(name), hook.attribute or hook.name, None)
+    package = operator.package
+    for place in (f"{package}.{operator.family}", package) if operator.family else (package,):
+        module = f"{place}.{hook.module}"
+        if find_spec(module) is not None:
+            found = vars(import_module(module)).get(hook.attribute or hook.name)
+            if found is not None:
+                return found
+    return None

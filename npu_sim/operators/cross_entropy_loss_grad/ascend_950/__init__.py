@@ -7,13 +7,7 @@ Source: specification page ``cross_entropy_loss_grad_950``.
 
 from npu_sim.framework.operator import Differences
 from npu_sim.framework.vocabulary import SYSTEM_WORKSPACE_BYTES, Assumed
-from npu_sim.operators.cross_entropy_loss_grad.ascend_950 import (
-    compute,
-    declaration,
-    plan,
-    study,
-    timeline,
-)
+from npu_sim.operators.cross_entropy_loss_grad.ascend_950 import declaration
 from npu_sim.tiling.ascend_950 import cross_entropy_loss_grad as tiler
 
 DIFFERENCES = Differences(
@@ -30,9 +24,4 @@ DIFFERENCES = Differences(
             "specification page cross_entropy_loss_grad_950, Tiling",
         ),
     ),
-    describe=plan.describe,
-    compute=compute.compute,
-    program=timeline.program,
-    claims=study.claims,
-    open_rules=study.open_rules,
 )

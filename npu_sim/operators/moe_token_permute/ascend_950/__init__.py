@@ -7,13 +7,7 @@ Source: specification page ``moe_token_permute_950``.
 
 from npu_sim.framework.operator import Differences
 from npu_sim.framework.vocabulary import SYSTEM_WORKSPACE_BYTES, Assumed
-from npu_sim.operators.moe_token_permute.ascend_950 import (
-    compute,
-    declaration,
-    plan,
-    study,
-    timeline,
-)
+from npu_sim.operators.moe_token_permute.ascend_950 import declaration
 from npu_sim.tiling.ascend_950 import moe_token_permute as tiler
 
 DIFFERENCES = Differences(
@@ -30,8 +24,4 @@ DIFFERENCES = Differences(
         ),
     ),
     planner_message=None,
-    describe=plan.describe,
-    compute=compute.compute,
-    program=timeline.program,
-    writes=study.writes,
 )

@@ -7,13 +7,7 @@ Source: specification page ``moe_token_unpermute_grad_950``.
 
 from npu_sim.framework.operator import Differences
 from npu_sim.framework.vocabulary import SYSTEM_WORKSPACE_BYTES, Assumed
-from npu_sim.operators.moe_token_unpermute_grad.ascend_950 import (
-    compute,
-    declaration,
-    plan,
-    study,
-    timeline,
-)
+from npu_sim.operators.moe_token_unpermute_grad.ascend_950 import declaration
 from npu_sim.tiling.ascend_950 import moe_token_unpermute_grad as tiler
 
 DIFFERENCES = Differences(
@@ -31,9 +25,4 @@ DIFFERENCES = Differences(
     ),
     empty="empty: no tokens or no columns, nothing runs",
     planner_message=None,
-    describe=plan.describe,
-    compute=compute.compute,
-    program=timeline.program,
-    claims=study.claims,
-    writes=study.writes,
 )

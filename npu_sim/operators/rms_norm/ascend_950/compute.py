@@ -3,9 +3,13 @@
 Source: specification page ``rms_norm_950``.
 """
 
+from typing import TYPE_CHECKING
+
 from npu_sim.framework.vocabulary import Case, Run
-from npu_sim.kernels.shared.square_sums import Split  # TYPE_CHECKING
 from npu_sim.operators.rms_norm.compute import compute_rows
+
+if TYPE_CHECKING:
+    from npu_sim.kernels.shared.square_sums import Split
 
 
 def split_of(case: Case) -> "Split":
