@@ -43,16 +43,27 @@ def estimator(
     return Estimator(plan, profile, instructions, calibration, mhz)
 
 
-def timeline(plan: Plan, profile: Profile, calibration: Calibration | None = None) -> Timeline:
+def timeline(
+    plan: Plan,
+    profile: Profile,
+    calibration: Calibration | None = None,
+    mhz: float | None = None,
+    *,
+    estimated: bool = True,
+) -> Timeline:
     """Return the lower-bound schedule of a plan, with estimates where they exist.
 
     - ``plan``: a plan made for ``profile``.
     - ``profile``: product and SoC, with their published rates.
-    - ``calibration``: measured rates of a device, for estimates; bounds do not depend on it.
+    - ``calibration``, ``mhz``: measured rates and clock of a device, for estimates; bounds do not
+      depend on them.
+    - ``estimated``: whether launches are estimated, which takes most of the time.
 
     Raises UsageError when the operator declares no program.
     """
-    estimates = estimator(plan, profile, calibration)
+    estimates = (
+        estimator(plan, profile, calibration, mhz) if estimated else Estimator(plan, profile, None)
+    )
     return bounds.timeline(plan, profile, program_of(plan), estimates)
 
 

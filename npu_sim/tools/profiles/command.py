@@ -12,6 +12,7 @@ from npu_sim.cli.options import Csv, Json, Report, command
 from npu_sim.cli.output import print_answer, print_csv, write_report
 from npu_sim.cli.output_files import require_writable
 from npu_sim.cli.printing import print_json, print_text
+from npu_sim.cli.progress import with_progress
 from npu_sim.cli.reproducing import command_on, reproducing_command
 from npu_sim.files.writing import write_text
 from npu_sim.status import UsageError
@@ -106,7 +107,7 @@ def profile_command(
         _compare(file, against, kernel, json, csv)
         return
 
-    answer = read_profile(file, **device)
+    answer = with_progress(lambda progress: read_profile(file, **device, progress=progress))
     _require_kernel((launch.kernel for launch in answer.launches), kernel)
     reproducing = (
         command_on(answer.device.profile)

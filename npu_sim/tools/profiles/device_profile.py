@@ -15,17 +15,19 @@ plain tables are read, with limits on time, rows and lengths of texts.
 
 import csv
 import math
+import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from sys import intern
 from typing import Any
 
+from npu_sim.files.reading import lines_of, open_plain
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import UsageError
@@ -159,6 +161,7 @@ def counter_name(name: str) -> str:
     return name.partition("(")[0].strip()
 
 
+FILE_HINT = "kernel_details.csv, op_summary_*.csv or the .db of a profiler"
 LARGEST_FILE = 1 << 31
 """Largest CSV file in bytes."""
 MICROSECONDS = {"": 1.0, "us": 1.0, "μs": 1.0, "µs": 1.0, "ns": 1e-3, "ms": 1e3, "s": 1e6}
@@ -201,18 +204,18 @@ def read_csv(file: Path, kernel: str = "") -> Iterator[MeasuredLaunch]:
 
     With ``kernel`` the file is one of a data base: its rows without a time were not measured.
     """
-    size = file.stat().st_size
-    if size > LARGEST_FILE:
-        raise UsageError(
-            "file",
-            "{file}: {size} bytes",
-            "at most {largest_file} bytes; split the file",
-            file=file,
-            size=size,
-            largest_file=LARGEST_FILE,
-        )
-    with file.open("rb") as stream:
-        rows = csv.reader(_decoded(file, stream), strict=True)
+    with open_plain("file", file, FILE_HINT) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > LARGEST_FILE:
+            raise UsageError(
+                "file",
+                "{file}: {size} bytes",
+                "at most {largest_file} bytes; split the file",
+                file=file,
+                size=size,
+                largest_file=LARGEST_FILE,
+            )
+        rows = csv.reader(_decoded(file, lines_of(stream)), strict=True)
         try:
             columns = _Columns(file, next(rows, []), kernel)
             recorded = (cells for cells in rows if any(map(str.strip, cells)))
@@ -240,7 +243,7 @@ def _without_prefix(name: str) -> str:
 
 def read_folder(folder: Path) -> Iterator[MeasuredLaunch]:
     """Yield the measured rows of a data base; lines are numbered through its files."""
-    files = sorted(folder.rglob("*.csv"))[: MOST_FILES + 1]
+    files = sorted(islice(folder.rglob("*.csv"), MOST_FILES + 1))
     if len(files) > MOST_FILES:
         raise UsageError(
             "file",
@@ -415,19 +418,11 @@ def read_device_profile(path: str | Path) -> tuple[MeasuredLaunch, ...]:
     Raises UsageError when the file cannot be read or has another format; the message names file,
     line and column.
     """
-    file, hint = Path(path), "kernel_details.csv, op_summary_*.csv or the .db of a profiler"
+    file = Path(path)
     if any(file.rglob("*.csv")):
         return tuple(read_folder(file))
-    if not file.is_file():
-        problem = "is not a file" if file.exists() else "there is no such file"
-        raise UsageError("file", "{file}: {problem}", hint, file=file, problem=problem)
-    try:
-        with file.open("rb") as stream:
-            start = stream.read(len(SQLITE_START))
-    except OSError as error:
-        raise UsageError(
-            "file", "{file}: cannot be read: {error}", hint, file=file, error=error
-        ) from None
+    with open_plain("file", file, FILE_HINT) as stream:
+        start = stream.read(len(SQLITE_START))
     launches = read_database(file) if start == SQLITE_START else read_csv(file)
     return tuple(sorted(launches, key=lambda launch: launch.start_us))
 

@@ -18,12 +18,13 @@ from npu_sim.cores import Profile, all_socs, load_profile, shipped_products
 from npu_sim.framework.arguments import Attribute, Switch, Word
 from npu_sim.framework.checking import checked_call
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.planning import plan_of
+from npu_sim.framework.planning import fixed_call, plan_of
 from npu_sim.framework.target import Target
 from npu_sim.language import Argument, Text
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.loading import load_operator
 from npu_sim.plans.model import Launch, Plan
-from npu_sim.questions.explain import NearbyPlan
+from npu_sim.questions.explain import NearbyPlan, nearby_plans
 from npu_sim.status import AclnnError, UsageError
 from npu_sim.timelines.model import LaunchEstimate, OtherBound, Timeline, VectorEstimate
 from npu_sim.tools.profiles.device_profile import MeasuredLaunch
@@ -358,8 +359,6 @@ class MeasuredGroup:
     """Bounds of the kernel under their opposites."""
     unidentified_argument: str = ""
     """Argument of the call that the file does not identify; empty when all are identified."""
-    nearby: tuple[NearbyPlan, ...] = ()
-    """Nearest changes that take another path."""
     estimate: VectorEstimate | LaunchEstimate | None = None
     """Estimate at the clock of the file; None without one."""
 
@@ -384,6 +383,23 @@ class MeasuredGroup:
     def times(self) -> list[float]:
         """Measured times in microseconds."""
         return [launch.duration_us for launch in self.launches]
+
+    @cached_property
+    def nearby(self) -> tuple[NearbyPlan, ...]:
+        """Nearest changes that take another path; none without a plan."""
+        if not self.possible_calls:
+            return ()
+        call = self.possible_calls[0]
+        operator, plan = load_operator(self.operator), call.plan
+        fixed = fixed_call(operator, call.arguments, plan.deterministic)
+        nearest = nearby_plans(plan, fixed, plan.profile, "documented")
+        return tuple(change for change in nearest if change.changes_path)
+
+    @cached_property
+    def faster_than_bound(self) -> int:
+        """Launches that took less time than the bound under any assumption about the data."""
+        bounds = (self.bound_us, *(other.kernel_us for other in self.otherwise))
+        return sum(us < min(bounds) for us in self.times) if self.possible_calls else 0
 
     @cached_property
     def busiest_pipe(self) -> str:
@@ -442,6 +458,7 @@ class MeasuredGroup:
             "coverage": self.coverage,
             "bound_over_measured": _ratio(bound, middle),
             "bound_over_fastest": _ratio(bound, fastest),
+            "faster_than_bound": self.faster_than_bound,
             "assumptions": list(self.assumptions),
             "otherwise": [
                 {"assumption": other.assumption, "bound_us": other.kernel_us}

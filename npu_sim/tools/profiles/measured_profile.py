@@ -6,13 +6,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from npu_sim.cores import Profile, default_release, release_names, require_release
-from npu_sim.framework.planning import fixed_call
+from npu_sim.cores import Profile, default_release, is_older, release_names, require_release
 from npu_sim.language import Text, grouped
 from npu_sim.operators.loading import load_operator
-from npu_sim.operators.timelines import estimator, timeline
-from npu_sim.plans.answers import Columns, Printed, Tabular, columns_of
-from npu_sim.questions.explain import nearby_plans
+from npu_sim.operators.timelines import timeline
+from npu_sim.plans.answers import Columns, Printed, Progress, Tabular, columns_of
 from npu_sim.registry import operator_of_launch
 from npu_sim.status import AclnnError, UsageError, without_internal_frames
 from npu_sim.tools.profiles.device_profile import MeasuredLaunch, read_device_profile
@@ -85,6 +83,11 @@ class MeasuredProfile(Printed, Tabular):
         sums = {kernel: sum(found) for kernel, found in times.items()}
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
+    @cached_property
+    def faster_than_bound(self) -> int:
+        """Launches that took less time than their bound."""
+        return sum(group.faster_than_bound for group in self.groups)
+
     def table_columns(self) -> Columns:
         """Return a row for every group of equal launches, as columns of a table."""
         return columns_of(self.group_facts())
@@ -103,6 +106,7 @@ class MeasuredProfile(Printed, Tabular):
             "rows": len(self.launches),
             "modelled": self.modelled,
             "modelled_share": self.modelled_share,
+            "faster_than_bound": self.faster_than_bound,
             "product": device.profile.name if device else None,
             "soc": device.profile.soc if device else None,
             "soc_found_by": device.found_by if device else None,
@@ -123,6 +127,7 @@ def read_profile(
     product: str | Path | None = None,
     soc: str | None = None,
     release: str | None = None,
+    progress: Progress | None = None,
 ) -> MeasuredProfile:
     """Return a device profile compared with plans and bounds.
 
@@ -138,6 +143,8 @@ def read_profile(
         left out.
     release
         Release of its software; identified by the launches of calls when left out.
+    progress
+        Called with the stage and the fraction done.
 
     Raises
     ------
@@ -153,7 +160,11 @@ def read_profile(
     profiles = [
         device.profile.with_release(name) for name in ([wanted] if wanted else release_names())
     ]
-    interpretations = [_Interpretation(measured, profile, device.clock_mhz) for profile in profiles]
+    alike = grouped((_rules(profile, measured), profile) for profile in profiles)
+    steps = _Steps(progress, len(alike) * len(measured.equal))
+    interpretations = [
+        _Interpretation(measured, same[-1], device.clock_mhz, steps) for same in alike.values()
+    ]
     most = max(interpretation.explained for interpretation in interpretations)
     best = [
         interpretation for interpretation in interpretations if interpretation.explained == most
@@ -163,19 +174,21 @@ def read_profile(
     elif len(best) == len(interpretations):
         found_by = "the file does not identify the release: the newest"
     else:
+        keys = {_rules(interpretation.profile, measured) for interpretation in best}
+        named = {profile.release for key in keys for profile in alike[key]}
         found_by = Text(
             "{most} launches form complete calls of release {release}",
             most=most,
-            release=", ".join(interpretation.profile.release for interpretation in best),
+            release=", ".join(name for name in release_names() if name in named),
         )
-    last = best[-1]
+    last = max(best, key=lambda found: release_names().index(found.profile.release))
     return MeasuredProfile(
         file=str(file),
         launches=launches,
         device=replace(device, profile=last.profile),
         release=last.profile.release,
         release_found_by=found_by,
-        groups=last.groups(),
+        groups=last.groups(_Steps(progress, len(measured.equal))),
         calls=last.call_groups(),
     )
 
@@ -230,21 +243,48 @@ class _Measured:
                 self.equal.setdefault(kind, []).append(launch)
 
 
+def _rules(profile: Profile, measured: _Measured) -> tuple[Any, ...]:
+    """Return what the plans of the measured operators depend on besides the SoC.
+
+    Releases that agree in it are interpreted once.
+    """
+    operators = sorted({entry.name for entry in measured.entries.values()})
+    switches = [tuple(profile.release_switches(name).items()) for name in operators]
+    return is_older(profile.release, profile.product.oldest_release), *switches
+
+
+class _Steps:
+    """Reports the fraction of a number of steps that is done."""
+
+    def __init__(self, report: Progress | None, steps: int) -> None:
+        self.report, self.done, self.of = report, 0, max(steps, 1)
+
+    def add(self, stage: str) -> None:
+        """Report a further step."""
+        if self.report is not None:
+            self.report(stage, self.done / self.of)
+        self.done += 1
+
+
 class _Interpretation:
     """The launches of a file, interpreted for one device and release."""
 
-    def __init__(self, measured: _Measured, profile: Profile, clock_mhz: float) -> None:
+    def __init__(
+        self, measured: _Measured, profile: Profile, clock_mhz: float, steps: _Steps
+    ) -> None:
         self.measured = measured
         self.profile = profile
         self.clock_mhz = clock_mhz
         self.possible_calls: dict[int, tuple[list[PossibleCall], AclnnError | None]] = {}
         """Calls that may have made the launches of a kind, or the refusal if there are none."""
         for kind, same in measured.equal.items():
+            steps.add("finding calls")
             operator = load_operator(measured.entries[same[0].kernel].name)
             found, refusal = possible_calls(operator, same[0], profile, measured.casts)
-            fastest = min(launch.duration_us for launch in same)
-            fitting = [call for call in found if _fits(call, fastest, profile)]
-            self.possible_calls[kind] = fitting or found, refusal
+            if len(found) > 1:
+                fastest = min(launch.duration_us for launch in same)
+                found = [call for call in found if _fits(call, fastest, profile)] or found
+            self.possible_calls[kind] = found, refusal
         self.calls = grouped(
             found
             for launches, kinds in measured.streams.values()
@@ -258,10 +298,11 @@ class _Interpretation:
         calls = (launches for found in self.calls.values() for launches in found)
         return sum(len(launches) for launches in calls if len(launches) > 1)
 
-    def groups(self) -> tuple[MeasuredGroup, ...]:
+    def groups(self, steps: _Steps) -> tuple[MeasuredGroup, ...]:
         """Return the groups of equal launches, largest total time first."""
         found = []
         for key, same in self.measured.equal.items():
+            steps.add("bounds and estimates")
             calls, refusal = self.possible_calls[key]
             kept = [call for call in calls if call in self.calls] or calls
             operator = self.measured.entries[same[0].kernel].name
@@ -276,13 +317,10 @@ class _Interpretation:
         return tuple(sorted(found, key=lambda group: -sum(group.times)))
 
     def _bounded(self, group: MeasuredGroup) -> MeasuredGroup:
-        """Return a group with its bound, estimate and nearby plans."""
+        """Return a group with its bound, and its estimate at the measured clock."""
         plan = group.possible_calls[0].plan
-        table = timeline(plan, self.profile)
+        table = timeline(plan, self.profile, mhz=self.clock_mhz)
         bound = table.launches[group.possible_calls[0].place]
-        call = fixed_call(
-            load_operator(plan.operator), group.possible_calls[0].arguments, plan.deterministic
-        )
         # The busy times of a timeline are those of all its planned kernels.
         planned_alone = bound.planned and sum(launch.planned for launch in table.launches) == 1
         busy = {pipe: share * table.kernel_us for pipe, share in table.busy_share.items()}
@@ -294,15 +332,7 @@ class _Interpretation:
             bound_busy_us=busy if planned_alone else {},
             assumptions=table.assumptions if bound.planned else (),
             otherwise=table.otherwise if bound.planned else (),
-            nearby=tuple(
-                change
-                for change in nearby_plans(plan, call, self.profile, "documented")
-                if change.changes_path
-            ),
-            # At the measured clock, or at the rated one.
-            estimate=estimator(plan, self.profile, mhz=self.clock_mhz).estimate(
-                group.possible_calls[0].launch
-            )[0],
+            estimate=bound.estimate,
         )
 
     def call_groups(self) -> tuple[CallGroup, ...]:
@@ -316,7 +346,7 @@ class _Interpretation:
 
 def _fits(call: PossibleCall, fastest_us: float, profile: Profile) -> bool:
     """Return whether no launch is faster than the bound, under any assumption about data."""
-    table = timeline(call.plan, profile)
+    table = timeline(call.plan, profile, estimated=False)
     bound = table.launches[call.place]
     least = [other.kernel_us for other in table.otherwise] if bound.planned else []
     return min((bound.us, *least)) <= fastest_us

@@ -13,7 +13,7 @@ import yaml
 from markupsafe import Markup
 from rich.console import RenderableType
 
-from npu_sim.language import Text, percent_text, say, time_text
+from npu_sim.language import Text, joined, percent_text, say, time_text
 from npu_sim.plans.model import Plan
 from npu_sim.show import document_of, view_of
 from npu_sim.show.compare import nearby_text
@@ -52,12 +52,16 @@ NOTE = "bound: published rates, never measured; no execution of the plan can be 
 
 def headline(answer: MeasuredProfile) -> str:
     """Return the outcome in one line."""
-    return say(
+    found = say(
         "{modelled} of {launches} kernels modelled: {name}, {share} of the measured time",
         modelled=answer.modelled,
         launches=len(answer.launches),
         name=Path(answer.file).name,
         share=percent_text(answer.modelled_share),
+    )
+    count = answer.faster_than_bound
+    return (
+        say("{found}; {count} faster than the bound", found=found, count=count) if count else found
     )
 
 
@@ -90,7 +94,9 @@ def measured_profile_view(
     if groups and not chosen:
         parts += ["", Paragraph("--details KERNEL or --details all: plan and counters", "dim")]
     return stack(
-        Paragraph(headline(answer), "bold green", is_line=True),
+        Paragraph(
+            headline(answer), f"bold {'red' if answer.faster_than_bound else 'green'}", is_line=True
+        ),
         "",
         lines_table(file_lines(answer, pattern)),
         *parts,
@@ -110,6 +116,7 @@ def _groups_table(groups: Sequence[MeasuredGroup], whole_us: float) -> Table:
             Column("busiest pipe"),
         ),
         [_group_cells(group, whole_us) for group in groups],
+        styles=["red" if group.faster_than_bound else "" for group in groups],
     )
 
 
@@ -142,7 +149,34 @@ def file_lines(answer: MeasuredProfile, pattern: str = "") -> list[Line]:
     return [
         *(_device_lines(answer, answer.device) if answer.device is not None else []),
         *([("not modelled", kernels, "measured time in total")] if shown else []),
+        *_faster_lines(answer, pattern),
         *([("note", NOTE, "")] if answer.groups else []),
+    ]
+
+
+def _faster_lines(answer: MeasuredProfile, pattern: str) -> list[Line]:
+    """Return the launches that took less time than any execution of their plan can."""
+    kernels = [
+        say(
+            "{kernel} {time} against {bound}",
+            kernel=group.launches[0].kernel,
+            time=time_text(min(group.times)),
+            bound=time_text(group.bound_us),
+        )
+        for group in answer.groups
+        if group.faster_than_bound and is_chosen(group.launches[0].kernel, pattern)
+    ]
+    if not kernels:
+        return []
+    more = [say("{count} more", count=len(kernels) - SHOWN_KERNELS)]
+    listed = [*kernels[:SHOWN_KERNELS], *(more if len(kernels) > SHOWN_KERNELS else [])]
+    return [
+        (
+            "faster than the bound",
+            joined(listed, ", "),
+            "the SoC is another one (--soc), the file has other times or shapes than the launches, "
+            "or the bound is wrong: npu-sim kit finds out which on the device",
+        )
     ]
 
 
@@ -429,7 +463,8 @@ def measured_report(answer: MeasuredProfile, command: str = "") -> Document:
     )
     sentence = headline(answer)
     origin = "Times were measured on a device; bounds and estimates are from published rates."
-    return Document(sentence, sentence, sections, command, origin=origin)
+    tone = "bad" if answer.faster_than_bound else "good"
+    return Document(sentence, sentence, sections, command, tone, origin)
 
 
 def _title(group: MeasuredGroup) -> str:

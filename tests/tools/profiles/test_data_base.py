@@ -1,7 +1,10 @@
 """A folder of measured kernels, a CSV file each, is read and calibrated on like a profile."""
 
+import os
+
 import pytest
 
+import npu_sim
 from npu_sim.status import UsageError
 from npu_sim.timelines.model import READS_AND_WRITES
 from npu_sim.tools.profiles.calibrate import calibrate
@@ -67,3 +70,21 @@ def test_a_small_move_on_unknown_cores_is_not_a_ceiling(tmp_path):
     rows = (Row("Add", 3.0, 1, "4000", "FLOAT", "4000", "FLOAT"), forward(1024, 14.5))
     answer = calibrate(write_data_base(tmp_path / "base", rows), **DEVICE)
     assert answer.calibration.ceilings == {}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (os.mkfifo, "it is not a plain file"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is not a plain file"),
+        (lambda path: path.mkdir(), "it is not a plain file"),
+        (lambda path: path.symlink_to("/nowhere"), "No such file"),
+    ],
+)
+@pytest.mark.parametrize("name", ["SwiGlu.csv", "file.db"])
+def test_what_is_no_plain_file_is_refused_without_waiting(tmp_path, name, make, message):
+    (tmp_path / "data").mkdir()
+    make(tmp_path / "data" / name)
+    path = tmp_path / "data" if name.endswith(".csv") else tmp_path / "data" / name
+    with pytest.raises(npu_sim.UsageError, match=message):
+        npu_sim.read_profile(path)

@@ -127,11 +127,11 @@ def test_other_files_are_refused(tmp_path: Path):
     for path, message in (
         (text, "line 2: is not text"),
         (damaged_database, "cannot be read as a database"),
-        (folder, "is not a file"),
+        (folder, "it is not a plain file"),
     ):
         with pytest.raises(UsageError, match=message):
             read_device_profile(path)
-    with pytest.raises(UsageError, match="there is no such file"):
+    with pytest.raises(UsageError, match="No such file"):
         read_device_profile(tmp_path / "missing.csv")
 
 

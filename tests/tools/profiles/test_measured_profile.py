@@ -6,10 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 import npu_sim
+from npu_sim.cores import release_names
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.loading import load_operator
+from npu_sim.show import document_of
 from npu_sim.show.layout import render
-from npu_sim.tools.profiles import measured_calls
+from npu_sim.tools.profiles import measured_calls, measured_profile
 from npu_sim.tools.profiles.device_profile import MeasuredLaunch
 from npu_sim.tools.profiles.measured_calls import measured_casts, possible_calls
 from npu_sim.tools.profiles.measured_profile import MeasuredProfile
@@ -249,3 +251,65 @@ def test_calls_are_tried_with_the_dtypes_that_casts_of_the_profile_convert(casts
     operator, profile = load_operator("embedding_dense_backward"), npu_sim.load_profile("atlas_a2")
     calls, _ = possible_calls(operator, launch, profile, measured_casts(made))
     assert {TensorSpec.parse(call.plan.arguments["grad"]).dtype for call in calls} == dtypes
+
+
+FASTER = Row("SwiGlu", 3.0, 40, "4096,6144", "DT_BF16", "4096,3072", "DT_BF16")
+
+
+def test_a_launch_that_is_faster_than_any_can_be_is_named_with_the_possible_reasons(tmp_path):
+    slower = FASTER._replace(duration_us=60.0)
+    path = write_csv(tmp_path / "kernel_details.csv", [FASTER, slower, slower])
+    answer = npu_sim.read_profile(path, soc="Ascend910B3")
+    assert answer.faster_than_bound == 1
+    assert answer.as_dict()["faster_than_bound"] == 1
+    assert [group.faster_than_bound for group in answer.groups] == [1]
+    head, *lines = " ".join(str(answer).split()).split("faster than the bound ")
+    assert "1" in head.split("; ")[1]
+    (line,) = lines[1:] if lines[0].startswith("SoC") else lines
+    assert line.startswith("SwiGlu 3.00 us against 26.8 us")
+    for reason in ("the SoC is another one", "other times or shapes", "the bound is wrong"):
+        assert reason in line
+    assert document_of(answer).tone == "bad"
+
+
+def test_a_profile_within_its_bounds_says_nothing_of_them(tmp_path):
+    path = write_csv(tmp_path / "kernel_details.csv", [FASTER._replace(duration_us=60.0)])
+    answer = npu_sim.read_profile(path, soc="Ascend910B3")
+    assert answer.faster_than_bound == 0
+    assert "faster than the bound" not in str(answer)
+    assert document_of(answer).tone == "good"
+
+
+def test_a_profile_of_many_shapes_reports_its_progress(tmp_path):
+    rows = [
+        FASTER._replace(inputs=f"{size},6144", outputs=f"{size},3072", duration_us=300.0)
+        for size in range(8, 16)
+    ]
+    reported = []
+    path = write_csv(tmp_path / "kernel_details.csv", rows)
+    npu_sim.read_profile(path, progress=lambda *stage: reported.append(stage))
+    assert {stage for stage, _ in reported} == {"finding calls", "bounds and estimates"}
+    assert all(0 <= fraction < 1 for _, fraction in reported)
+    assert len(reported) >= 16
+
+
+def test_releases_with_the_same_rules_for_the_kernels_of_a_file_are_planned_once(
+    tmp_path, monkeypatch
+):
+    path = write_csv(tmp_path / "kernel_details.csv", [FASTER._replace(duration_us=60.0)])
+    planned = []
+    find = measured_profile.possible_calls
+    monkeypatch.setattr(
+        measured_profile,
+        "possible_calls",
+        lambda operator, launch, profile, casts: (
+            planned.append(profile.release) or find(operator, launch, profile, casts)
+        ),
+    )
+    answer = npu_sim.read_profile(path, soc="Ascend910B3")
+    switches = {
+        tuple(answer.device.profile.with_release(name).release_switches("swi_glu").items())
+        for name in release_names()
+    }
+    assert len(planned) == len(switches) < len(release_names())
+    assert answer.release == release_names()[-1]

@@ -165,12 +165,12 @@ def tile_instructions(plan: Plan, lists: TileLists) -> InstructionLists:
         elements = tiles.padded(rows, columns)
         return tuple(placed(kind, elements, starts, sources) for kind, *sources in listed)
 
-    def of_core(core: int) -> Issues:
+    @cache
+    def of_shapes(*shapes: tuple[tuple[int, int], int]) -> Issues:
         start = issues(once, tiles.tile_rows, tiles.tile_columns)
-        shapes = tiles.shapes(core).items()
         return sum((repeated(issues(of_tile, *shape), count) for shape, count in shapes), start)
 
     compared = "bfloat16" in tiles.x.dtype
     is_whole = plan.tiling["colLen"] % VECTOR_LANES == 0
-    cores = {core: of_core(core) for core in range(tiles.cores)}
+    cores = {core: of_shapes(*tiles.shapes(core).items()) for core in range(tiles.cores)}
     return InstructionLists(cores, compared and is_whole)
