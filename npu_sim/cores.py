@@ -12,6 +12,7 @@ release, with its source. Planners and kernels take these integers (:func:`relea
 the name of the release.
 """
 
+from collections import namedtuple
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -213,6 +214,13 @@ def release_suffix(release: str) -> str:
 def release_switches(release: str, operator: str) -> dict[str, int]:
     """Return the integer switches of an operator at a release; treat the dict as read-only."""
     return release_table().values(release, operator)
+
+
+@cache
+def release_rules(release: str, operator: str) -> Any:
+    """Return the switches of an operator at a release as planners take them, a NamedTuple."""
+    switches = release_switches(release, operator)
+    return namedtuple("Rules", switches)(**switches)
 
 
 def release_assumption(release: str, operator: str) -> str:

@@ -13,7 +13,7 @@ from npu_sim.cores import (
     Device,
     Profile,
     load_profile,
-    release_switches,
+    release_rules,
 )
 from npu_sim.framework import checks
 from npu_sim.framework.arguments import (
@@ -232,7 +232,7 @@ __all__ = [
     "numpy_dtype",
     "own_copies",
     "plural",
-    "release_switches",
+    "release_rules",
     "runtime_failure",
     "shape_text",
     "shown",

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -283,17 +282,27 @@ class Mismatch(NamedTuple):
     planned: Any
 
 
+class Sources(NamedTuple):
+    """What the columns of a sweep read: a row, its record, and the codes of its device."""
+
+    row: Any
+    record: Any
+    product: int
+    soc: int
+    release: int
+
+
 def planned_record(space: Space, columns: tuple[RecordColumn, ...], row: int) -> dict[str, Any]:
     """Return the record of one row, computed without Numba."""
     position, *codes = space.codes_at(row)
     profile = space.profiles[position]
     planner, rules = row_planner(space.operator), rules_on(space.operator, profile)
     planned_row = planner.make_row(*codes)
-    sources = SimpleNamespace(
-        row=planned_row,
-        record=planner.plan_counted(planned_row, profile.device, rules),
-        **{name: positions[position] for name, (_, positions) in places_of(space.profiles).items()},
-    )
+    places = {
+        name: positions[position] for name, (_, positions) in places_of(space.profiles).items()
+    }
+    record = planner.plan_counted(planned_row, profile.device, rules)
+    sources = Sources(planned_row, record, **places)
     return {column.name: attrgetter(column.source)(sources) for column in columns}
 
 

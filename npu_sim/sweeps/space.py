@@ -7,11 +7,10 @@ order with the same result.
 
 import hashlib
 import json
-from collections import Counter
+from collections import Counter, namedtuple
 from collections.abc import Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from math import prod
-from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -425,14 +424,18 @@ class RecordColumn:
         return Coded(values, self.words) if self.words else values
 
 
-def largest_values(space: Space) -> SimpleNamespace:
-    """Return the largest value of every axis and device field, and the architectures."""
+def largest_values(space: Space) -> Any:
+    """Return the largest value of every axis and device field, and the architectures.
+
+    They are a NamedTuple, as bounds of fields name them.
+    """
     devices = [profile.device for profile in space.profiles]
     most = {
         **{values.name: values.largest for values in space.axes},
         **{name: max(getattr(device, name) for device in devices) for name in Device._fields},
     }
-    return SimpleNamespace(**most, npu_archs={device.npu_arch for device in devices})
+    most["npu_archs"] = {device.npu_arch for device in devices}
+    return namedtuple("Largest", most)(**most)
 
 
 def record_columns(space: Space, wanted: tuple[str, ...] | None = None) -> tuple[RecordColumn, ...]:

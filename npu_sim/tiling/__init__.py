@@ -21,10 +21,16 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from npu_sim.cores import Profile, default_release, is_older, load_profile, require_release
+from npu_sim.cores import (
+    Profile,
+    default_release,
+    is_older,
+    load_profile,
+    release_rules,
+    require_release,
+)
 from npu_sim.registry import OPERATORS, OperatorEntry, find_kernel
 from npu_sim.status import NotModelledError, UsageError, closest, plain_name, shown
 from npu_sim.tiling.common import RawPlanner, Structure, align
@@ -110,7 +116,7 @@ def raw_plan(
             product_title=profile.product.title,
         )
     family = f"npu_sim.tiling.{profile.family}".removesuffix(".")
-    rules = SimpleNamespace(**profile.release_switches(entry.name))
+    rules = release_rules(profile.release, entry.name)
     planner: RawPlanner = import_module(f"{family}.{entry.name}").KERNELS[op]
     return planner({**inputs, "deterministic": deterministic}, profile.device, rules)
 

@@ -7,7 +7,6 @@ Source: specification page ``apply_adam_w_v2``, section "Tiling".
 
 from collections.abc import Mapping
 from math import prod
-from types import SimpleNamespace
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
@@ -47,6 +46,21 @@ FP32_KEY = 105
 lower; where only the gradient has that dtype, 2 and 4 higher."""
 NATIVE, MIXED, CAST = 0, 1, 2
 """Paths: one dtype; 16-bit gradients of an fp32 state; Cast of all that is not fp32."""
+
+
+class Problem(NamedTuple):
+    """The axes of a call that the planner reads; the dtypes are codes."""
+
+    elements: int
+    dtype: int
+    m_dtype: int
+    v_dtype: int
+    grad_dtype: int
+    norm_dtype: int
+    step_dtype: int
+    with_norm: int
+    amsgrad: int
+    maximize: int
 
 
 class Tiling(NamedTuple):
@@ -139,13 +153,13 @@ def row_of(inputs: Raw, rules: Any) -> Any:
     return row_of_dtypes(inputs, given)
 
 
-def row_of_dtypes(inputs: Raw, given: tuple[str, ...]) -> Any:
+def row_of_dtypes(inputs: Raw, given: tuple[str, ...]) -> Problem | None:
     """Return the row of tensors that agree in shape; None for a dtype that is not taken."""
     dtypes = {name: inputs[f"{name}_dtype"] for name in given}
     if not DTYPE_CODES.keys() >= set(dtypes.values()) or inputs["step_dtype"] not in STEP_CODES:
         return None
     grad, var, m, v, *norm = (DTYPE_CODES[dtype] for dtype in dtypes.values())
-    return SimpleNamespace(
+    return Problem(
         elements=prod(inputs["var_shape"]),
         dtype=var,
         m_dtype=m,

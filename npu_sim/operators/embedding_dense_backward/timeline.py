@@ -8,9 +8,8 @@ which the L2 answers, so that the lower bound holds for any data.
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
-from types import SimpleNamespace
 
-from npu_sim.framework.vocabulary import Plan, TensorSpec, Text, ceil_div, release_switches
+from npu_sim.framework.vocabulary import Plan, TensorSpec, Text, ceil_div, release_rules
 from npu_sim.operators.embedding_dense_backward.plan import rows_per_flush
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.timelines import (
@@ -224,7 +223,7 @@ def _counter(plan: Plan) -> tuple[Copy, ...]:
 def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
     """Return the phase that adds sorted rows one by one, with at least one flush a chunk."""
     params = plan.tiling["params"]
-    rules = SimpleNamespace(**release_switches(plan.release, plan.operator))
+    rules = release_rules(plan.release, plan.operator)
     chunk_rows, grad = rows_per_flush(plan.tiling_key or 0, rules), _sizes(plan)[0]
     # Native 16-bit adds chunks to a second accumulator; each core writes two staged rows to memory.
     staged = element_bytes == 2

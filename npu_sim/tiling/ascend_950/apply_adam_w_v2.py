@@ -150,9 +150,9 @@ def row_of(inputs: Raw, rules: Any) -> Any:
     if norm is not None and norm != var and 1 not in (prod(norm), prod(var)):
         return None
     row = base.row_of_dtypes(inputs, ("grad", *base.STATE[:-1]))
-    if row is not None and norm is not None:
-        row.elements = max(row.elements, prod(norm))
-    return row
+    if row is None or norm is None:
+        return row
+    return row._replace(elements=max(row.elements, prod(norm)))
 
 
 KERNELS = {"apply_adam_w_v2": raw_planner(row_of, tile_raw, vendor_structure)}
