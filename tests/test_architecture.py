@@ -303,3 +303,63 @@ def test_one_module_uses_what_only_some_systems_have():
     del found["npu_sim.tools.device_kit.run_on_device"]  # a script for the device, which has Linux
     assert {name for name, names in found.items() if names} == {"npu_sim.system"}
     assert not found["npu_sim.system"] & POSIX_MODULES
+
+
+OPENING = {
+    *("open", "fdopen", "read_text", "read_bytes", "write_text", "write_bytes", "open_memmap"),
+    *("memmap", "fromfile", "tofile", "ZipFile", "TarFile", "connect", "FileIO"),
+}
+"""Names of functions and methods that open files."""
+NUMPY = {"load", "save", "savez", "savez_compressed", "loadtxt", "savetxt", "genfromtxt"}
+SAFE = {"writing", "files.writing", "webbrowser"}
+"""What has functions of such names that open no file, or open it safely."""
+SHIPPED = "reads what ships with the package"
+OPENS_FILES = {
+    "npu_sim.system": "implements the safe writing",
+    "npu_sim.__main__": "opens the null device in place of a closed stream",
+    "npu_sim.cores": SHIPPED,
+    "npu_sim.plans.device_evidence": SHIPPED,
+    "npu_sim.show.html": SHIPPED,
+    "npu_sim.language.text": SHIPPED,
+    "npu_sim.cli.commands.new_operator": SHIPPED,
+    "npu_sim.studies.caveats": SHIPPED,
+    "npu_sim.tools.explorer.application": SHIPPED,
+    "npu_sim.tools.device_kit.folder": SHIPPED,
+    "npu_sim.functions": "a file of calls may be a pipe that the user names",
+    "npu_sim.cli.commands.preflight": "appends to the summary of a CI job",
+    "npu_sim.kernels.engine.codegen": "its own cache of compiled code",
+    "npu_sim.sweeps.writers": "writes columns in place, in a folder that it has checked",
+    "npu_sim.tools.dumps.folder": "an archive within a file that was opened safely",
+    "npu_sim.tools.profiles.device_profile": "a data base within a file that was checked",
+    "npu_sim.tools.device_kit.run_on_device": "a script that runs without npu_sim",
+}
+"""Modules that open files otherwise than through :mod:`npu_sim.files`, and why."""
+
+
+def opens(tree):
+    """Calls in a module that open a file without the safe functions."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        function = node.func
+        if isinstance(function, ast.Name) and function.id in OPENING - {"write_text"}:
+            yield function.id
+        elif isinstance(function, ast.Attribute):
+            owner = ast.unparse(function.value)
+            if (function.attr in OPENING and owner not in SAFE) or (
+                function.attr in NUMPY and owner in ("np", "numpy")
+            ):
+                yield function.attr
+
+
+def test_files_are_opened_through_the_safe_functions():
+    """Files of others may be pipes, links, endless or damaged."""
+    found = {
+        name: sorted({*opens(ast.parse(path.read_text("utf-8")))}) for name, path in FILES.items()
+    }
+    others = {
+        name: calls
+        for name, calls in found.items()
+        if calls and not name.startswith("npu_sim.files.")
+    }
+    assert others.keys() == OPENS_FILES.keys(), others

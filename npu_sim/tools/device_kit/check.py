@@ -42,7 +42,7 @@ from npu_sim.tools.device_kit.results import (
     read_results,
 )
 from npu_sim.tools.device_kit.run_on_device import checksum, make_input
-from npu_sim.tools.failures.reader import read_lines as read_text
+from npu_sim.tools.failures.reader import read_lines as lines_read
 from npu_sim.tools.profiles.device_profile import MeasuredLaunch, read_device_profile
 from npu_sim.verdicts.verify import verify
 
@@ -301,7 +301,7 @@ def plan_or_error(line: Line, profile: Profile, deterministic: bool) -> Plan | U
 def status_in(error: str) -> int | None:
     """Return the status of aclnn that the text of an error states; None without one."""
     known = {str(int(status)) for status in Status}
-    codes = (finding.value for finding in read_text(error.splitlines()).values("code"))
+    codes = (finding.value for finding in lines_read(error.splitlines()).values("code"))
     return next((int(code) for code in codes if code in known), None)
 
 

@@ -26,7 +26,7 @@ from typing import IO, Any
 import numpy as np
 
 from npu_sim.cores import Profile, default_release
-from npu_sim.files.reading import CONFIG_BYTES, DROPPED_BYTES, lines_of
+from npu_sim.files.reading import CONFIG_BYTES, DROPPED_BYTES, lines_of, open_plain
 from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
 from npu_sim.language import using_language, with_changed_fields
@@ -264,7 +264,7 @@ def calls_answer(task: Task, report: Report) -> dict[str, Any]:
 
     assert task.file is not None
     targets = list(dict.fromkeys(map(target, panes(task.state))))
-    with task.file.open("rb") as file:
+    with open_plain("file", task.file, "a file of calls, one JSON object a line") as file:
         lines = _counted(file, StageCounter("checking calls", task.file.stat().st_size, report))
         matrix = check_file(lines, targets, directory=task.file.parent)
     return document_answer(
