@@ -28,15 +28,11 @@ from npu_sim.registry import find_operator
 from npu_sim.torch.flow import Flow, Kernel, Step
 from npu_sim.torch.library import NAMESPACE
 from npu_sim.torch.operators import modules
-from npu_sim.torch.recording import (
-    Forks,
-    Names,
-    Place,
-    Recording,
+from npu_sim.torch.recording import Forks, Names, Place, Recording, place_of, program_frame
+from npu_sim.torch.stand_in import (
+    ended_at_missing_name,
     has_torch_npu,
     on_cpu,
-    place_of,
-    program_frame,
     torch_npu_importable,
 )
 
@@ -262,7 +258,7 @@ class Recorder:
         self.recording.forks = forks = Forks()
         try:
             with (
-                torch_npu_importable(),
+                torch_npu_importable(self.recording.not_modelled),
                 self._watching_spawns(),
                 self._watching_new_threads(),
                 self._watching_thread(),
@@ -602,7 +598,8 @@ def record(path: str | Path | None = None) -> Iterator[Recording]:
     Parameters
     ----------
     path
-        JSON Lines file for the calls, written if the block ends without an exception; None writes
+        JSON Lines file for the calls, written if the block ends without an exception, and with the
+        calls up to there if it ends at a name of ``torch_npu`` that is not available; None writes
         no file.
 
     Yields
@@ -612,7 +609,12 @@ def record(path: str | Path | None = None) -> Iterator[Recording]:
     """
     file = None if path is None else Path(path).absolute()  # the block may change the directory
     recorder = Recorder()
-    with recorder.watching():
-        yield recorder.recording
+    try:
+        with recorder.watching():
+            yield recorder.recording
+    except BaseException as error:
+        if ended_at_missing_name(error) and file is not None and not recorder.recording.forked:
+            recorder.recording.write(file)
+        raise
     if file is not None and not recorder.recording.forked:
         recorder.recording.write(file)

@@ -1,11 +1,5 @@
-"""Recorded calls, the places in the program that make them, and a replacement for ``torch_npu``.
+"""Recorded calls, and the places in the program that make them."""
 
-Programs can import the replacement while they are recorded on a machine without ``torch_npu``. It
-has the functions of this package, and what programs call at their start: the device, streams and
-automatic mixed precision, which act on the CPU.
-"""
-
-import builtins
 import contextlib
 import json
 import multiprocessing
@@ -14,22 +8,17 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial, wraps
-from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import torch
 
 from npu_sim.files.writing import schema, write_text
 from npu_sim.language import Text
 from npu_sim.registry import find_operator
-from npu_sim.torch.operators import differentiable_functions
 
 _LAYER_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
 """Integer component of a module path: the index of a layer."""
@@ -251,176 +240,3 @@ def _counted(entries: Counter[tuple[str, str, Place]]) -> list[dict[str, Any]]:
         {"what": what, "why": why, **place.as_dict(), "count": count}
         for (what, why, place), count in entries.items()
     ]
-
-
-TORCH_NPU = "torch_npu"
-NO_EFFECT = (
-    "config",
-    "empty_cache",
-    "init",
-    "manual_seed",
-    "manual_seed_all",
-    "reset_max_memory_allocated",
-    "reset_peak_memory_stats",
-    "set_compile_mode",
-    "set_option",
-)
-"""Functions of ``torch_npu.npu`` that change nothing on the CPU."""
-ZERO = (
-    "device_count",
-    "is_available",
-    "max_memory_allocated",
-    "max_memory_reserved",
-    "memory_allocated",
-    "memory_reserved",
-)
-"""Functions of ``torch_npu.npu`` that return 0 or False: there is no NPU."""
-
-
-class _Module(ModuleType):
-    """Module of the replacement; its errors name a missing name."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise AttributeError(
-            Text(
-                "{module}.{name} is not available while npu_sim records; available: {known}",
-                module=self.__name__,
-                name=name,
-                known=", ".join(sorted(key for key in vars(self) if not key.startswith("_"))),
-            )
-        )
-
-
-def _replacement() -> _Module:
-    """Return the replacement with its submodules."""
-    of_cpu = {name: getattr(torch.cpu, name) for name in torch.cpu.__all__}
-    ignored: dict[str, Any] = {
-        **dict.fromkeys(NO_EFFECT, lambda *_, **__: None),
-        **dict.fromkeys(ZERO, lambda *_, **__: 0),
-    }
-    amp = _module("npu.amp", autocast=_autocast, GradScaler=partial(torch.amp.GradScaler, "cpu"))
-    npu = _module("npu", **{**of_cpu, **ignored}, amp=amp)
-    return _module(
-        "",
-        **_functions(),
-        npu=npu,
-        contrib=_module("contrib", transfer_to_npu=_module("contrib.transfer_to_npu")),
-    )
-
-
-def _module(path: str, **names: Any) -> _Module:
-    module = _Module(f"{TORCH_NPU}.{path}".removesuffix("."))
-    vars(module).update(names)
-    return module
-
-
-def _autocast(
-    enabled: bool = True, dtype: torch.dtype = torch.float16, cache_enabled: bool = True
-) -> torch.autocast:
-    """Return the autocast of the CPU, with the arguments of ``torch_npu.npu.amp.autocast``."""
-    return torch.autocast("cpu", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
-
-
-def _functions() -> dict[str, Any]:
-    """Return the functions of this package under the names of ``torch_npu``."""
-    return {
-        name: value for name, value in differentiable_functions().items() if name.startswith("npu_")
-    }
-
-
-def has_torch_npu() -> bool:
-    """Return whether the real torch_npu is installed."""
-    return TORCH_NPU in sys.modules or find_spec(TORCH_NPU) is not None
-
-
-@cache
-def _absent_devices() -> tuple[str, ...]:
-    return ("npu",) if torch.cuda.is_available() else ("npu", "cuda")
-
-
-def _on_cpu(value: Any) -> Any:
-    name = value.type if isinstance(value, DEVICE) else value
-    is_absent = isinstance(name, str) and name.partition(":")[0] in _absent_devices()
-    return "cpu" if is_absent else value
-
-
-def on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that takes the CPU where its arguments name a device that is not here."""
-
-    @wraps(function)
-    def call(*arguments: Any, **options: Any) -> Any:
-        return function(
-            *map(_on_cpu, arguments), **{name: _on_cpu(value) for name, value in options.items()}
-        )
-
-    return call
-
-
-DEVICE = torch.device
-
-
-class _TypeOfDevice(type):
-    """Metaclass whose classes have every ``torch.device`` as an instance."""
-
-    def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, DEVICE)
-
-
-class _Device(metaclass=_TypeOfDevice):
-    """Replaces ``torch.device`` in the block: it takes ``npu`` as well.
-
-    PyTorch could take ``npu`` itself after ``rename_privateuse1_backend``, until the process ends.
-    Pickled devices name ``torch.device``.
-    """
-
-    __module__, __qualname__ = DEVICE.__module__, DEVICE.__qualname__
-
-    def __new__(cls, *arguments: Any, **options: Any) -> Any:
-        return on_cpu(DEVICE)(*arguments, **options)
-
-
-@contextmanager
-def torch_npu_importable() -> Iterator[None]:
-    """Make ``import torch_npu`` work in the block, unless the real one is installed.
-
-    ``torch.npu`` and ``torch.ops.npu`` exist in the block as they do after that import. What a
-    program puts on an NPU, or on a GPU where PyTorch finds none, is on the CPU. Only import
-    statements find the replacement. It is not in ``sys.modules``, and ``importlib.util.find_spec``
-    returns None, so that libraries that look for an NPU find none.
-    """
-    if has_torch_npu():
-        yield
-        return
-    module, import_module = _replacement(), builtins.__import__
-    moves: dict[str, Any] = dict.fromkeys(_absent_devices(), lambda self, *_, **__: self)
-
-    def import_or_replace(name: str, *arguments: Any, **options: Any) -> ModuleType:
-        if not name.startswith(TORCH_NPU):  # quickly: PyTorch imports within its functions
-            return import_module(name, *arguments, **options)
-        given = dict(zip(("globals", "locals", "fromlist", "level"), arguments, strict=False))
-        given |= options
-        first, *inner = name.split(".")
-        if given.get("level") or first != TORCH_NPU:
-            return import_module(name, **given)
-        found: Any = module
-        for part in inner:
-            try:
-                found = getattr(found, part)
-            except AttributeError as error:
-                raise ModuleNotFoundError(*error.args, name=name) from None
-        return found if given.get("fromlist") else module
-
-    with (
-        patch.object(builtins, "__import__", import_or_replace),
-        patch.object(torch, "npu", module.npu, create=True),
-        patch.object(torch, "device", _Device),
-        patch.multiple(torch.ops.npu, create=True, **_functions()),
-        patch.multiple(torch.Tensor, create=True, **moves),
-        patch.multiple(torch.nn.Module, create=True, **moves),
-        patch.object(torch.autocast, "__init__", on_cpu(torch.autocast.__init__)),
-        patch.object(torch.amp.GradScaler, "__init__", on_cpu(torch.amp.GradScaler.__init__)),
-        patch.object(torch, "set_default_device", on_cpu(torch.set_default_device)),
-    ):
-        yield

@@ -12,7 +12,10 @@ torch = pytest.importorskip(
     "torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'"
 )
 
+from torch.nn import functional  # noqa: E402
+
 import npu_sim.torch  # noqa: E402
+from npu_sim.torch.torch_npu_functions import npu_fusion_attention, npu_grouped_matmul  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 HEAD = """
@@ -482,6 +485,130 @@ try:
 except ModuleNotFoundError as error:
     print(error)
 """
+
+
+STAND_IN = """
+import torch_npu
+
+assert torch_npu.__version__ == torch.__version__.partition("+")[0]
+name = torch.npu.get_device_name(0)
+assert name.startswith("Ascend910B") and torch.npu.get_device_properties(0).name == name
+assert torch.npu.mem_get_info()[1] > 2**30 and torch.npu.is_bf16_supported()
+torch.npu.matmul.allow_hf32 = False
+torch.npu.conv.allow_hf32 = False
+torch.npu.set_rng_state(torch.npu.get_rng_state())
+with torch_npu.profiler.profile(
+    activities=[torch_npu.profiler.ProfilerActivity.NPU],
+    on_trace_ready=torch_npu.profiler.tensorboard_trace_handler("trace"),
+    experimental_config=torch_npu.profiler._ExperimentalConfig(
+        profiler_level=torch_npu.profiler.ProfilerLevel.Level1
+    ),
+) as profiler:
+    profiler.step()
+assert torch_npu.optim.NpuFusedAdamW is torch.optim.AdamW
+
+q = torch.randn(1, 64, 4, 64, dtype=torch.bfloat16, device="npu", requires_grad=True)
+gamma = torch.ones(64, dtype=torch.bfloat16, device="npu")
+q = torch_npu.npu_rms_norm(q, gamma)[0]
+torch_npu.npu_fusion_attention(q, q, q, 4, "BSND", scale=.125)[0].sum().backward()
+"""
+
+
+def test_other_functions_of_torch_npu_run_and_are_listed(tmp_path):
+    calls, beside = recorded_here(tmp_path, STAND_IN)
+    assert {name: count for name, [(_, count)] in calls.items()} == {
+        "rms_norm": 1,
+        "rms_norm_grad": 1,
+    }
+    assert beside["not_modelled"]["torch_npu.npu_fusion_attention"] == 1
+
+
+@pytest.mark.parametrize(
+    ("layout", "axes"),
+    [("BSND", "bsnd"), ("BNSD", "bnsd"), ("BSH", "bs(nd)"), ("SBH", "sb(nd)"), ("TND", "(bs)nd")],
+)
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_attention_of_torch_npu_is_that_of_pytorch_in_every_layout(layout, axes, causal):
+    query, key, value = (torch.randn(2, heads, 6, 8) for heads in (4, 2, 2))
+    expected = functional.scaled_dot_product_attention(
+        query, key, value, is_causal=causal, scale=0.5, enable_gqa=True
+    )
+    to_layout = {
+        "bsnd": lambda x: x.transpose(1, 2),
+        "bnsd": lambda x: x,
+        "bs(nd)": lambda x: x.transpose(1, 2).flatten(2),
+        "sb(nd)": lambda x: x.permute(2, 0, 1, 3).flatten(2),
+        "(bs)nd": lambda x: x.transpose(1, 2).flatten(0, 1),
+    }[axes]
+    masked = {"sparse_mode": 2, "atten_mask": torch.ones(6, 6).triu(1).bool()} if causal else {}
+    if layout == "TND":
+        masked |= {"actual_seq_qlen": [6, 12], "actual_seq_kvlen": [6, 12]}
+    found = npu_fusion_attention(
+        *map(to_layout, (query, key, value)), 4, layout, scale=0.5, **masked
+    )[0]
+    torch.testing.assert_close(found, to_layout(expected))
+
+
+def test_grouped_products_are_those_of_the_groups():
+    rows, weights = torch.randn(6, 4), torch.randn(3, 4, 5)
+    expected = torch.cat([rows[:1] @ weights[0], rows[1:3] @ weights[1], rows[3:] @ weights[2]])
+    for ends, kind in (([1, 3, 6], 0), ([1, 2, 3], 1)):
+        (found,) = npu_grouped_matmul(
+            [rows], [weights], group_list=torch.tensor(ends), split_item=3, group_list_type=kind
+        )
+        torch.testing.assert_close(found, expected)
+
+
+HCCL = """
+import os
+import torch.distributed as dist
+import torch_npu
+os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29571")
+dist.init_process_group("hccl", device_id=torch.device("npu:0"))
+group = dist.new_group([0], backend="hccl")
+assert dist.get_backend() == dist.get_backend(group) == "gloo"
+torch_npu.npu_swiglu(leaf(4, 8)).sum().backward()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.long
+def test_process_groups_of_the_npu_are_gloo(tmp_path):
+    calls, _, _ = recorded(tmp_path, HCCL)
+    assert calls.keys() == {"swi_glu", "swi_glu_grad"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["torch_npu.npu_ring_mla()", "torch.npu.no_such_name", "import torch_npu.no_such_module"],
+)
+def test_a_name_that_is_not_available_ends_with_the_calls_up_to_there(tmp_path, line):
+    out = tmp_path / "calls.jsonl"
+    program = f"import torch_npu\ntorch_npu.npu_swiglu(leaf(4, 8)).sum().backward()\n{line}\n"
+    with (
+        pytest.raises((AttributeError, ModuleNotFoundError), match="is not available"),
+        npu_sim.torch.record(out),
+    ):
+        exec(HEAD + program, {})
+    calls, _ = content(out)
+    assert calls.keys() == {"swi_glu", "swi_glu_grad"}
+
+
+@pytest.mark.long
+def test_a_script_that_ends_at_such_a_name_leaves_the_calls(tmp_path):
+    script, out = tmp_path / "train.py", tmp_path / "calls.jsonl"
+    program = "import torch_npu\ntorch_npu.npu_swiglu(leaf(4, 8))\ntorch_npu.npu_ring_mla()\n"
+    script.write_text(HEAD + program, encoding="utf-8")
+    process = subprocess.run(
+        [sys.executable, "-m", "npu_sim", "record", "--out", str(out), str(script)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NPU_SIM_LANG": "en"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 1
+    assert "has the 1 calls up to this name" in process.stderr
+    assert content(out)[0].keys() == {"swi_glu"}
 
 
 ON_AN_NPU = """

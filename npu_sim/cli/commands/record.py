@@ -28,7 +28,8 @@ ScriptArguments = Annotated[list[str] | None, typer.Argument(help="Arguments of 
 EPILOG = (
     "No device and no torch_npu are needed: the names of torch_npu that this package "
     "knows can be imported while the script runs. Options stand before the script. The exit "
-    "code is the script's; when it fails, no file is written."
+    "code is the script's; when it fails, no file is written, unless it fails at a name of "
+    "torch_npu that is not available: then the file has the calls up to there."
 )
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 """Arguments after the script belong to the script."""
@@ -93,6 +94,15 @@ def record_command(
         try:
             with _before_exit(finish):
                 _run(script, arguments or [])
+        except SystemExit as end:
+            from npu_sim.torch.stand_in import ended_at_missing_name
+
+            if ended_at_missing_name(end):
+                text = "{out} has the {count} calls up to this name, which is not available here"
+                print_text(
+                    Verbatim(say(text, count=len(recording), out=Verbatim(str(out)))), error=True
+                )
+            raise
         except KeyboardInterrupt:
             text = "interrupted: {count} calls recorded so far, {out} is not written"
             INTERRUPTION.report(say(text, count=len(recording), out=Verbatim(str(out))))

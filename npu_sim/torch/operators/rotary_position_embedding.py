@@ -98,7 +98,7 @@ class Part(NamedTuple):
 
     storage: int
     start: int
-    count: int
+    size: int
     columns: int
     """Elements of a row."""
     stride: int
@@ -106,7 +106,7 @@ class Part(NamedTuple):
 
     def partner(self, second: "Part") -> int | None:
         """Return the mode in which another part holds the second elements of the pairs."""
-        if (self.storage, self.count) != (second.storage, second.count):
+        if (self.storage, self.size) != (second.storage, second.size):
             return None
         distance = second.start - self.start
         if 2 * distance == self.stride:
@@ -206,7 +206,7 @@ def _known_turn(kernel: Kernel, tensor: torch.Tensor) -> bool:
 def _part(kernel: Kernel, tensor: torch.Tensor) -> Part:
     """Return the part that a tensor is, or that it is a copy of."""
     known = kernel.flow.fact(TOPIC, tensor)
-    if isinstance(known, Copied) and known.part.count == tensor.numel():
+    if isinstance(known, Copied) and known.part.size == tensor.numel():
         return known.part
     columns, stride = (tensor.shape[-1], tensor.stride(-1)) if tensor.dim() else (1, 1)
     return Part(*kernel.flow.identity(tensor), columns, stride)
@@ -266,10 +266,10 @@ def _rotated(kernel: Kernel, negative: torch.Tensor, first: torch.Tensor) -> Rot
     if part.partner(negated.part) != mode:
         return None
     whole = kernel.flow.fact(TOPIC, first)
-    if isinstance(whole, Copied) and whole.part.count == 2 * part.count:
+    if isinstance(whole, Copied) and whole.part.size == 2 * part.size:
         part = whole.part
     else:
-        part = part._replace(count=2 * part.count)
+        part = part._replace(size=2 * part.size)
     return Rotated(part, mode, negated.steps | {kernel.step, _slice(first)})
 
 
@@ -305,7 +305,7 @@ def _factor(kernel: Kernel, tensor: torch.Tensor) -> Factor:
     known = kernel.flow.fact(TOPIC, tensor)
     rotated = known if isinstance(known, Rotated) else None
     shape = tuple(tensor.shape)
-    if isinstance(known, Negated) and known.part.count == tensor.numel():
+    if isinstance(known, Negated) and known.part.size == tensor.numel():
         return Factor(known.part, shape, -1, None, is_turn=False)
     return Factor(_part(kernel, tensor), shape, 1, rotated, isinstance(known, Turn))
 
