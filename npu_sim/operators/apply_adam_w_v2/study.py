@@ -6,6 +6,7 @@ Source: specification page ``apply_adam_w_v2``, "What the model costs".
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,15 @@ from npu_sim.operators.shared.study import (
     no_claims,
     run,
     single_terms,
+)
+from npu_sim.operators.shared.unfused import (
+    FP64,
+    Ends,
+    Formulas,
+    ends_of,
+    is_16_bit,
+    rounded,
+    short,
 )
 from npu_sim.tiling.apply_adam_w_v2 import CAST, STATE, path_of
 
@@ -114,6 +124,84 @@ def away_from_zero(values: np.ndarray) -> np.ndarray:
     return narrow_array(
         (bits | (bits >> np.uint32(15) & np.uint32(1))).view(np.float32), "bfloat16"
     )
+
+
+def unfused(call: StudyCall, output: str) -> Formulas:
+    """Yield the steps of PyTorch's AdamW, and of Adam, whose decay is part of the gradient."""
+    if output not in ("var_out", "m_out", "v_out"):
+        return
+    yield "PyTorch's AdamW with fused=True: scalars in double", partial(_of_pytorch, call, output)
+    if call.arguments.weight_decay:
+        text = "weight decay added to the gradient: Adam, not AdamW"
+        yield text, partial(_with_decay_in_gradient, call, output)
+    var = call.tensors["var"]
+    if is_16_bit(var) and not call.arguments.amsgrad:
+        text = "PyTorch's AdamW, every operation rounded to {dtype}"
+        yield Text(text, dtype=short(var.dtype)), partial(_operation_by_operation, call, output)
+
+
+def _in_double(call: StudyCall) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """Return the state and the scalars of PyTorch in fp64."""
+    arguments = call.arguments
+    state = {name: call.tensors[name].astype(FP64) for name in (*STATE[:3], "grad")}
+    if arguments.maximize:
+        state["grad"] = -state["grad"]
+    names = ("lr", "beta1", "beta2", "eps", "weight_decay")
+    scalars = {name: float(arguments[name]) for name in names}
+    t = float(call.tensors["step"].reshape(-1)[0]) + 1
+    return state, {
+        **scalars,
+        "rest1": 1 - scalars["beta1"] ** t,
+        "rest2": 1 - scalars["beta2"] ** t,
+    }
+
+
+@np.errstate(all="ignore")
+def _of_pytorch(call: StudyCall, output: str) -> Ends:
+    old, s = _in_double(call)
+    grad, m, v = old["grad"], old["m"], old["v"]
+    new_m, new_v = m + (grad - m) * (1 - s["beta1"]), v * s["beta2"] + grad**2 * (1 - s["beta2"])
+    largest_v = new_v
+    if call.arguments.amsgrad:
+        largest_v = np.maximum(call.tensors["max_grad_norm"].astype(FP64), new_v)
+    root = np.sqrt(largest_v) / np.sqrt(s["rest2"]) + s["eps"]
+    step, decayed = (
+        s["lr"] / s["rest1"] * new_m / root,
+        old["var"] * (1 - s["lr"] * s["weight_decay"]),
+    )
+    sizes_m = np.abs(m) + np.abs(grad) * (1 - s["beta1"])
+    values, sizes = {
+        "m_out": (new_m, sizes_m),
+        "v_out": (new_v, new_v),
+        "var_out": (
+            decayed - step,
+            np.abs(decayed) + 4 * np.abs(step) + 4 * s["lr"] / s["rest1"] * sizes_m / root,
+        ),
+    }[output]
+    return ends_of(values, sizes, call.tensors[output.removesuffix("_out")].dtype, 2.0**-23)
+
+
+def _with_decay_in_gradient(call: StudyCall, output: str) -> Ends:
+    grad, var = (call.tensors[name].astype(np.float32) for name in ("grad", "var"))
+    decay = np.float32(call.arguments.weight_decay) * (-1 if call.arguments.maximize else 1)
+    changed = (grad + decay * var).astype(call.tensors["grad"].dtype)
+    result = call.with_tensors(grad=changed).with_attributes(weight_decay=0.0).run().outputs[output]
+    return result, result
+
+
+@np.errstate(all="ignore")
+def _operation_by_operation(call: StudyCall, output: str) -> Ends:
+    old, s = _in_double(call)
+    dtype, grad = call.tensors["var"].dtype, old["grad"]
+    new_m = old["m"] + (grad - old["m"]) * (1 - s["beta1"])
+    new_v = rounded(old["v"] * s["beta2"], dtype) + grad * grad * (1 - s["beta2"])
+    m, v = rounded(new_m, dtype), rounded(new_v, dtype)
+    root = rounded(rounded(np.sqrt(v), dtype) / np.sqrt(s["rest2"]), dtype)
+    root = rounded(root + s["eps"], dtype)
+    decayed = rounded(old["var"] * (1 - s["lr"] * s["weight_decay"]), dtype)
+    new_var = decayed - s["lr"] / s["rest1"] * m / root
+    values = {"m_out": new_m, "v_out": new_v, "var_out": new_var}[output]
+    return ends_of(values, np.abs(values), dtype)
 
 
 UPDATES = 100

@@ -28,6 +28,15 @@ from npu_sim.operators.shared.study import (
     run,
     trees,
 )
+from npu_sim.operators.shared.unfused import (
+    FP64,
+    Ends,
+    Formulas,
+    ends_of,
+    is_16_bit,
+    rounded,
+    short,
+)
 from npu_sim.tiling.cross_entropy_loss_grad import row_range
 
 NO_LABEL = -1
@@ -119,6 +128,38 @@ def _without_exp(call: StudyCall) -> np.ndarray:
         call.arguments, tensors, np.dtype(np.float64)
     )["x_grad"]
     return gradient
+
+
+def unfused(call: StudyCall, output: str) -> Formulas:
+    """Yield the gradients of PyTorch and Megatron."""
+    dtype = call.tensors["log_prob"].dtype
+    if is_16_bit(call.tensors["log_prob"]):
+        text = Text(
+            "the gradient of a row rounded to {dtype}, as PyTorch's nll_loss does",
+            dtype=short(dtype),
+        )
+        yield text, partial(_of_nll_loss, call)
+    yield "(exp - 1) times the gradient of a row, as Megatron does", partial(_of_megatron, call)
+
+
+def _of_rows(call: StudyCall) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return exp, the negated gradient of every row, and where its label is, in fp64."""
+    without = _without_exp(call)
+    exp = np.exp(call.tensors["log_prob"].astype(FP64))
+    return exp, -without.min(axis=1, keepdims=True), without != 0
+
+
+def _of_nll_loss(call: StudyCall) -> Ends:
+    exp, rows, labels = _of_rows(call)
+    dtype = call.tensors["log_prob"].dtype
+    rows = rounded(rows, dtype)
+    return ends_of(exp * rows - rows * labels, exp * np.abs(rows), dtype)
+
+
+def _of_megatron(call: StudyCall) -> Ends:
+    exp, rows, labels = _of_rows(call)
+    values = (exp - labels) * rows
+    return ends_of(values, np.abs(values), call.tensors["log_prob"].dtype)
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:

@@ -47,6 +47,7 @@ from npu_sim.operators.shared.study import (
     spread_of_sums,
     surviving_units,
 )
+from npu_sim.operators.shared.unfused import FP64, Ends, Formulas, folded_in, is_16_bit, short
 from npu_sim.tiling import embedding_dense_backward as v2
 
 BATCH_ELEMENTS = 1 << 24
@@ -124,6 +125,42 @@ def sums_in_fp64(call: StudyCall) -> tuple[np.ndarray, np.ndarray]:
         formula(call.arguments, call.tensors, precision)["grad_weight"],
         formula(call.arguments, tensors, precision)["grad_weight"],
     )
+
+
+def unfused(call: StudyCall, output: str) -> Formulas:
+    """Yield the gradient of PyTorch, which adds row after row to the result."""
+    grad = call.tensors["grad"]
+    if is_16_bit(grad):
+        text = Text(
+            "every sum rounded to {dtype}, row after row, as PyTorch does", dtype=short(grad.dtype)
+        )
+    else:
+        text = Text("row after row added to the result, as PyTorch does")
+    yield text, partial(_row_after_row, call)
+
+
+def _row_after_row(call: StudyCall) -> Ends:
+    grad, indices = call.tensors["grad"], _row_indices(call)
+    rows, (weights, padding) = (
+        grad.reshape(indices.size, -1),
+        (call.case.row.num_weights, int(call.arguments.padding_idx)),
+    )
+    (taken,) = np.nonzero((indices >= 0) & (indices < weights) & (indices != padding))
+    order = taken[np.argsort(indices[taken], kind="stable")]
+    sorted_indices = indices[order]
+    starts = np.searchsorted(sorted_indices, sorted_indices)
+    ranks = np.arange(order.size) - starts
+    values = rows[order].astype(FP64)
+    if call.arguments.scale_grad_by_freq:
+        counts = np.bincount(sorted_indices, minlength=weights)
+        scales = (np.float32(1) / counts[sorted_indices].astype(np.float32)).astype(FP64)
+        values = (values * scales[:, None]).astype(np.float32).astype(FP64)
+    terms = (
+        (sorted_indices[chosen], values[chosen])
+        for rank in range(int(ranks.max(initial=-1)) + 1)
+        for chosen in (np.flatnonzero(ranks == rank),)
+    )
+    return folded_in(grad.dtype, (weights, rows.shape[1]), terms)
 
 
 def miscounted(

@@ -31,6 +31,15 @@ from npu_sim.operators.shared.study import (
     run,
     trees,
 )
+from npu_sim.operators.shared.unfused import (
+    FP64,
+    Ends,
+    Formulas,
+    ends_of,
+    is_16_bit,
+    rounded,
+    short,
+)
 from npu_sim.tiling.moe_token_unpermute_grad import token_range
 
 PROBED_ROWS = 32
@@ -86,6 +95,24 @@ def _agrees(call: StudyCall, tree: trees.Tree | None) -> bool:
     )
     sums = trees.evaluate(tree, np.ascontiguousarray(products.T))
     return np.array_equal(gradient.reshape(-1)[entries], sums.astype(gradient.dtype))
+
+
+def unfused(call: StudyCall, output: str) -> Formulas:
+    """Yield the gradient of probs of frameworks, which round products to 16 bits."""
+    rows = call.tensors.get("permuted_tokens")
+    if output == "probs_grad" and rows is not None and is_16_bit(rows):
+        text = Text("products rounded to {dtype} before the sum", dtype=short(rows.dtype))
+        yield text, partial(_rounded_products, call)
+
+
+def _rounded_products(call: StudyCall) -> Ends:
+    rows, probs = call.tensors["permuted_tokens"], call.tensors["probs"]
+    indices = call.tensors["sorted_indices"].reshape(probs.shape)
+    is_there = (indices >= 0) & (indices < len(rows))
+    found = rows[np.where(is_there, indices, 0)].astype(FP64) * is_there[..., None]
+    gradient = call.tensors["unpermuted_tokens_grad"].astype(FP64)[:, None]
+    products = rounded(found * gradient, rows.dtype)
+    return ends_of(products.sum(axis=2), np.abs(products).sum(axis=2), probs.dtype)
 
 
 def writes(call: StudyCall, result: Result, output: str) -> Iterator[LastWrites]:

@@ -33,7 +33,41 @@ from npu_sim.operators.shared.study import (
     surviving_units,
     trees,
 )
+from npu_sim.operators.shared.unfused import (
+    FP64,
+    Ends,
+    Formulas,
+    ends_of,
+    is_16_bit,
+    rounded,
+    short,
+)
 from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, PIECE_COLUMNS
+
+
+def unfused(call: StudyCall, output: str) -> Formulas:
+    """Yield the gradients of a norm that is rounded before gamma, as by autograd."""
+    x = call.tensors["x"]
+    if is_16_bit(x):
+        text = "gradient of the unfused chain: x*rstd rounded to {dtype} before gamma"
+        yield Text(text, dtype=short(x.dtype)), partial(_unfused_gradient, call, output)
+
+
+def _unfused_gradient(call: StudyCall, output: str) -> Ends:
+    x, dtype = call.tensors["x"].astype(FP64), call.tensors["x"].dtype
+    dy, gamma, rstd = (call.tensors[name].astype(FP64) for name in ("dy", "gamma", "rstd"))
+    leading = x.ndim - gamma.ndim
+    rstd = rstd.reshape((*x.shape[:leading], *(1,) * gamma.ndim))
+    if output == "dgamma":
+        products = rounded(dy * rounded(x * rstd, dtype), dtype)
+        rows = tuple(range(leading))
+        total, sizes = (terms.sum(axis=rows) for terms in (products, np.abs(products)))
+        low, high = ends_of(total, sizes, dtype)
+        return low.astype(np.float32), high.astype(np.float32)
+    scaled, axes = rounded(dy * gamma, dtype), tuple(range(leading, x.ndim))
+    means = (np.mean(terms, axis=axes, keepdims=True) for terms in (scaled * x, np.abs(scaled * x)))
+    of_mean, of_sizes = (x * rstd**3 * mean for mean in means)
+    return ends_of(scaled * rstd - of_mean, np.abs(scaled * rstd) + np.abs(of_sizes), dtype)
 
 
 def parts(call: StudyCall, result: Result, output: str) -> Iterator[Parts]:

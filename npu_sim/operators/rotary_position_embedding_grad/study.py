@@ -4,6 +4,7 @@ Every order is fixed; dx has no sums of more than two terms.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from npu_sim.operators.shared.study import (
     WrappedCall,
     no_claims,
 )
+from npu_sim.operators.shared.unfused import Ends, Formulas, ends_of, is_16_bit, rounded, short
 
 claims = no_claims
 """The trees of dcos and dsin are not declared for probes."""
@@ -43,6 +45,27 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
     )
     values = product[chosen].reshape(-1)
     return [(f"row {number}", float(value)) for number, value in enumerate(values)]
+
+
+def unfused(call: StudyCall, output: str) -> Formulas:
+    """Yield the gradients of separate products, each rounded to 16 bits."""
+    dy = call.tensors["dy"]
+    if is_16_bit(dy):
+        text = Text("products rounded to {dtype} before the sum", dtype=short(dy.dtype))
+        yield text, partial(_of_products, call, output)
+
+
+def _of_products(call: StudyCall, output: str) -> Ends:
+    dtype, mode = call.tensors["dy"].dtype, int(call.arguments.mode)
+    dy, cos, sin = (call.tensors[name].astype(FP64) for name in ("dy", "cos", "sin"))
+    if output == "dx":
+        total = rounded(dy * cos, dtype) - rotated(rounded(dy * sin, dtype), mode)
+        return ends_of(total, np.zeros(1), dtype)
+    x = call.tensors["x"].astype(FP64)
+    products = rounded((x if output == "dcos" else rotated(x, mode)) * dy, dtype)
+    axes = tuple(np.flatnonzero(np.array(cos.shape) != np.array(dy.shape)).tolist())
+    total, sizes = (part.sum(axis=axes, keepdims=True) for part in (products, np.abs(products)))
+    return ends_of(total, sizes, dtype)
 
 
 def writes(call: StudyCall, result: Result, output: str) -> Iterator[LastWrites]:

@@ -4,8 +4,8 @@ Between two roundings a framework computes in fp32, in an order of its own; that
 not reproduced. Narrowing is monotonic and applies to both ends.
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ UNITS = 2.0**-21
 """Relative error of a few operations in fp32."""
 
 
-def short(dtype: np.dtype) -> str:
+def short(dtype: np.dtype[Any]) -> str:
     """Return the short name of a dtype: ``bf16``."""
     return FORMATS[canonical_dtype(dtype)].short_name
 
@@ -29,30 +29,32 @@ def is_16_bit(array: np.ndarray) -> bool:
     return array.dtype.itemsize == 2
 
 
-def rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def rounded(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """Return values in fp64 after rounding to fp32 and to a dtype."""
     from npu_sim.kernels.shared.elementwise import narrow_array
 
     return narrow_array(values.astype(np.float32), canonical_dtype(dtype)).astype(FP64)
 
 
-def ends_of(values: np.ndarray, sizes: np.ndarray, dtype: np.dtype) -> Ends:
+def ends_of(
+    values: np.ndarray, sizes: np.ndarray, dtype: np.dtype[Any], units: float = UNITS
+) -> Ends:
     """Return both ends of results in fp32, rounded to a dtype.
 
     - ``values``: the results in fp64.
-    - ``sizes``: sums of the magnitudes of their terms.
+    - ``sizes``: sums of the magnitudes of their terms; ``units``: relative error of these.
     """
     from npu_sim.kernels.shared.elementwise import narrow_array
 
     low, high = (
         narrow_array((values + side).astype(np.float32), canonical_dtype(dtype))
-        for side in (-UNITS * sizes, UNITS * sizes)
+        for side in (-units * sizes, units * sizes)
     )
     return low, high
 
 
 def folded_in(
-    dtype: np.dtype, shape: tuple[int, ...], terms: Iterator[tuple[np.ndarray, np.ndarray]]
+    dtype: np.dtype[Any], shape: tuple[int, ...], terms: Iterable[tuple[Any, np.ndarray]]
 ) -> Ends:
     """Return sums of rows that are rounded to a dtype after every addition, as by index_add.
 
@@ -66,8 +68,3 @@ def folded_in(
         total[rows] = narrow_array(sums, canonical_dtype(dtype)).astype(np.float32)
     result = narrow_array(total, canonical_dtype(dtype))
     return result, result
-
-
-def later(function: Callable[..., Ends], *arguments: object) -> Callable[[], Ends]:
-    """Return a formula that is computed when it is compared."""
-    return partial(function, *arguments)

@@ -7,8 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.framework.vocabulary import Text
 from npu_sim.operators.shared.routed_tokens.compute import ROWS
 from npu_sim.operators.shared.study import Function, StudyCall, WrappedCall, surviving_units
+from npu_sim.operators.shared.unfused import (
+    FP64,
+    Ends,
+    Formulas,
+    ends_of,
+    folded_in,
+    rounded,
+    short,
+)
 from npu_sim.orders import Claim, Tree, left_fold
 
 
@@ -133,3 +143,46 @@ UNPERMUTE = Function(
     ("permuted_tokens", "sorted_indices", "probs", "padded_mode", "restore_shape"),
     ("permuted_tokens", "probs"),
 )
+
+
+def unfused_sums(call: StudyCall, sums: Sums) -> Formulas:
+    """Yield the sums of the rows of every token as frameworks compute them in 16 bits."""
+    rows, probs = call.tensors[sums.source], call.tensors.get("probs")
+    dtype = short(rows.dtype)
+    if probs is not None and probs.dtype == rows.dtype:
+        text = Text("products rounded to {dtype} before the sum", dtype=dtype)
+        yield text, partial(_rounded_products, call, sums)
+    orders = {"expert after expert": False, "row after row": True}
+    for order, by_row in orders.items():
+        text = Text(
+            "every product and sum rounded to {dtype}, {order}", dtype=dtype, order=Text(order)
+        )
+        yield text, partial(_rounded_sums, call, sums, by_row)
+
+
+def _products(call: StudyCall, sums: Sums) -> np.ndarray:
+    """Return the rows (tokens, experts, columns) times their probs, rounded, in fp64."""
+    rows, is_there = call.tensors[sums.source], sums.in_range(call)
+    indices = call.tensors["sorted_indices"].reshape(is_there.shape)
+    found = rows[np.where(is_there, indices, 0)].astype(FP64) * is_there[..., None]
+    if "probs" not in call.tensors:
+        return np.asarray(found)
+    probs = call.tensors["probs"]
+    products = found * probs.astype(FP64)[..., None]
+    return rounded(products, rows.dtype) if probs.dtype == rows.dtype else products
+
+
+def _rounded_products(call: StudyCall, sums: Sums) -> Ends:
+    products = _products(call, sums)
+    total, sizes = (terms.sum(axis=1) for terms in (products, np.abs(products)))
+    return ends_of(total, sizes, call.tensors[sums.source].dtype)
+
+
+def _rounded_sums(call: StudyCall, sums: Sums, by_row: bool) -> Ends:
+    products = _products(call, sums)
+    if by_row:
+        order = np.argsort(call.tensors["sorted_indices"].reshape(products.shape[:2]), axis=1)
+        products = np.take_along_axis(products, order[..., None], axis=1)
+    terms = ((slice(None), products[:, place]) for place in range(products.shape[1]))
+    shape = (products.shape[0], products.shape[2])
+    return folded_in(call.tensors[sums.source].dtype, shape, terms)
