@@ -57,12 +57,6 @@ def test_only_an_operator_uses_the_kernels_of_its_name(name):
     assert users_of(f"npu_sim.kernels.{name}") == {name}
 
 
-@pytest.mark.parametrize("concept", sorted(modules_of("kernels/shared")))
-def test_no_operator_alone_uses_shared_kernels(concept):
-    users = users_of(f"npu_sim.kernels.shared.{concept}")
-    assert len(users) > 1 or users - NAMES
-
-
 @pytest.mark.parametrize("layer", ["kernels", "tiling", "torch"])
 def test_tests_bear_the_names_of_what_they_test(layer):
     tests = {path.stem.removeprefix("test_") for path in (TESTS / layer).glob("test_*.py")}

@@ -18,7 +18,7 @@ Sources: specification pages ``embedding_dense_backward`` and ``numerics``, "Ato
 global memory".
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,34 +34,21 @@ from npu_sim.kernels.embedding_dense_backward.grouping import (
     shared_rows,
 )
 from npu_sim.kernels.embedding_dense_backward.sums import (
-    BLOCK_LINES,
     NO_ROWS,
     SCALE_ROWS,
     SCALE_SUM,
     MarkedRows,
-    PassBuffers,
     Run,
     Runs,
-    ThreadBuffers,
-    clear_lines,
     narrow_sum,
-    pass_buffers,
-    sum_lines,
+    sum_block,
+    sum_line,
     sum_runs,
 )
 from npu_sim.kernels.engine.compile import device_function, kernel, thread_count
 from npu_sim.kernels.shared.arrival_orders import SEQUENTIAL, next_core, seed_words
-from npu_sim.kernels.vectors.lanes import (
-    LINE_BYTES,
-    ONE,
-    ZERO,
-    Floats,
-    Stored,
-    load_lanes,
-    splat,
-    store,
-    store_lanes,
-)
+from npu_sim.kernels.vectors.lane_blocks import BLOCK_LANES, block_length, store_block, zero_block
+from npu_sim.kernels.vectors.lanes import LINE_BYTES, ONE, ZERO, Lanes, Stored, splat, store
 from npu_sim.numbers.scalars import narrow
 
 # --- Atomic paths ---
@@ -228,16 +215,6 @@ def staged_in(
 
 
 @device_function
-def _add_lines(sums: Floats, more: Floats, lines: int, step: int, like: Stored) -> None:
-    for line in range(lines):
-        store_lanes(
-            sums,
-            line * step,
-            load_lanes(sums, line * step, like) + load_lanes(more, line * step, like),
-        )
-
-
-@device_function
 def _part_at(staged: Staged, slot: int) -> int:
     """Return the part of a slot of the sorted list."""
     return np.searchsorted(staged.borders, slot, side="right") - 1
@@ -249,58 +226,44 @@ def _chunk_of(staged: Staged, place: int, part: int) -> int:
     return (staged.slots[part] - staged.first_slots[place]) // staged.chunk_slots
 
 
+@device_function
+def _staged_sum(
+    rows: MarkedRows, staged: Staged, place: int, column: int, zero: Lanes, sum_at: Any
+) -> Lanes:
+    """Return columns of a staged row; ``sum_at(rows, run, column)`` sums one part of its run."""
+    begin, stop = staged.begins[place], staged.stops[place]
+    part, slot_chunk, total, slots = _part_at(staged, begin), 0, zero, zero
+    while begin < stop:
+        end = min(stop, staged.borders[part + 1])
+        if _chunk_of(staged, place, part) != slot_chunk:
+            slot_chunk, total, slots = _chunk_of(staged, place, part), total + slots, zero
+        slots = slots + sum_at(rows, Run(begin, end, ONE, ONE), column)
+        begin, part = end, part + 1
+    return (total + slots) * staged.factors[place]
+
+
 @kernel
-def _sum_staged(
-    thread: int, rows: MarkedRows, staged: Staged, buffers: PassBuffers, out: Stored
-) -> None:
-    """Sum the staged rows; threads take turns at blocks of BLOCK_LINES cache lines of a row."""
-    dim, step = rows.dim, LINE_BYTES // out.itemsize
-    all_lines = (dim + step - 1) // step
-    blocks = (all_lines + BLOCK_LINES - 1) // BLOCK_LINES
-    zero, sums = splat(ZERO, out), buffers.sums[thread]
-    totals, slots, part_sums, chunks = sums[0], sums[1], sums[2], sums[3]
-    part_buffers = ThreadBuffers(
-        buffers.offsets[thread], buffers.closes[thread], part_sums, chunks, buffers.carry[thread]
-    )
-    for piece in range(thread, staged.indices.size * blocks, buffers.offsets.shape[0]):
-        place, block = piece // blocks, piece % blocks * BLOCK_LINES
-        lines = min(BLOCK_LINES, all_lines - block)
-        clear_lines(totals, lines, step, zero)
-        clear_lines(slots, lines, step, zero)
-        clear_lines(chunks, lines, step, zero)
-        begin, stop = staged.begins[place], staged.stops[place]
-        part, slot_chunk = _part_at(staged, begin), 0
-        while begin < stop:
-            end = min(stop, staged.borders[part + 1])
-            if _chunk_of(staged, place, part) != slot_chunk:
-                slot_chunk = _chunk_of(staged, place, part)
-                _add_lines(totals, slots, lines, step, out)
-                clear_lines(slots, lines, step, zero)
-            clear_lines(part_sums, lines, step, zero)
-            sum_lines(rows, Run(begin, end, ONE, ONE), block, lines, part_buffers)
-            _add_lines(slots, part_sums, lines, step, out)
-            begin, part = end, part + 1
-        _add_lines(totals, slots, lines, step, out)
-        out_start, factors = staged.indices[place] * dim, splat(staged.factors[place], out)
-        for line in range(lines):
-            column = min((block + line) * step, dim - step)
-            store(out, out_start + column, load_lanes(totals, line * step, out) * factors)
+def _sum_staged(piece: int, rows: MarkedRows, staged: Staged, pieces: int, out: Stored) -> None:
+    """Sum a block of columns of a staged row, the last ones by cache lines, which may overlap."""
+    dim, step, line = rows.dim, block_length(out), LINE_BYTES // out.itemsize
+    place, first = piece // pieces, piece % pieces * step
+    out_start = staged.indices[place] * dim
+    if first + step <= dim:
+        block = _staged_sum(rows, staged, place, first, zero_block(out), sum_block)
+        store_block(out, out_start + first, block)
+    else:
+        for begin in range(first, dim, line):
+            column = min(begin, dim - line)
+            lanes = _staged_sum(rows, staged, place, column, splat(ZERO, out), sum_line)
+            store(out, out_start + column, lanes)
 
 
 @kernel
 def _sum_narrow_staged(piece: int, rows: MarkedRows, staged: Staged, out: Stored) -> None:
     """Like `_sum_staged`, for one element of a row shorter than a cache line."""
     place, column = piece // rows.dim, piece % rows.dim
-    begin, stop = staged.begins[place], staged.stops[place]
-    part, slot_chunk, total, slots = _part_at(staged, begin), 0, ZERO, ZERO
-    while begin < stop:
-        end = min(stop, staged.borders[part + 1])
-        if _chunk_of(staged, place, part) != slot_chunk:
-            slot_chunk, total, slots = _chunk_of(staged, place, part), total + slots, ZERO
-        slots = slots + narrow_sum(rows, Run(begin, end, ONE, ONE), column)
-        begin, part = end, part + 1
-    factor = staged.factors[place]
-    out[staged.indices[place] * rows.dim + column] = narrow((total + slots) * factor, out)
+    total = _staged_sum(rows, staged, place, column, ZERO, narrow_sum)
+    out[staged.indices[place] * rows.dim + column] = narrow(total, out)
 
 
 def sum_parts(grad: Stored, marked: Integers, staged: Staged, out: Stored) -> None:
@@ -311,9 +274,8 @@ def sum_parts(grad: Stored, marked: Integers, staged: Staged, out: Stored) -> No
     if rows.dim * out.itemsize < LINE_BYTES:
         _sum_narrow_staged.over(staged.indices.size * rows.dim, rows, staged, out.reshape(-1))
     else:
-        threads = thread_count()
-        buffers = pass_buffers(threads, 4, out.itemsize)
-        _sum_staged.over(threads, rows, staged, buffers, out.reshape(-1))
+        pieces = -(-rows.dim // max(BLOCK_LANES, LINE_BYTES // out.itemsize))
+        _sum_staged.over(staged.indices.size * pieces, rows, staged, pieces, out.reshape(-1))
 
 
 def sum_staged_rows(

@@ -4,11 +4,9 @@ Order of accumulation of one run, for every path: ``chunk = chunk + row``, and a
 a chunk ``total = total + chunk`` and ``chunk = 0``. Both accumulators are fp32 and start at +0; the
 total is rounded once, on store.
 
-A cache line of columns is summed at a time, in registers. A long run is processed in several passes
-over its columns; between passes the accumulators stay in memory and the rows of a pass stay in the
-caches. One thread writes each output element, except in the incomplete last cache line of a row
-split by columns: there two threads compute and store the same bits. Arrays passed to device
-functions are flat.
+A block of columns is summed at a time over all rows of the run, in registers. One thread writes
+each output element, except in the incomplete last cache line of a row split by columns: there two
+threads compute and store the same bits. Arrays passed to device functions are flat.
 
 Slow reference with the order of additions: ``tests/reference/embedding_dense_backward.py``.
 
@@ -22,6 +20,15 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels.embedding_dense_backward.grouping import Division, Integers, divide
 from npu_sim.kernels.engine.compile import device_function, kernel, thread_scratch, threads_for
+from npu_sim.kernels.vectors.lane_blocks import (
+    BLOCK_LANES,
+    block_length,
+    load_block,
+    load_lane_block,
+    put_block,
+    store_block,
+    zero_block,
+)
 from npu_sim.kernels.vectors.lanes import (
     LINE_BYTES,
     ONE,
@@ -35,9 +42,7 @@ from npu_sim.kernels.vectors.lanes import (
     load_lanes,
     prefetch_lines,
     splat,
-    store,
     store_lanes,
-    stream,
     to_next_line,
 )
 from npu_sim.kernels.vectors.lanes_edges import load_some, merge, store_some
@@ -49,16 +54,16 @@ SCALE_SUM = 1
 SCALE_ROWS = 2
 """Multiply every row by the factor: EmbeddingDenseGrad with scale."""
 
-PASS_ROWS = 16
-"""Rows per pass: as many streams as the processor's prefetcher follows."""
-BLOCK_LINES = 64
-"""Cache lines of columns over which a long run is summed before the next ones. Their accumulators
-stay in the L1 cache."""
-LOOKAHEAD_ROWS = 8
-"""Prefetch distance in rows of grad. Rows are scattered, so the hardware cannot predict them. 8 was
-as good as 12 and 16 for rows of 256 to 4096 bytes; 4 was slightly worse."""
+LOOKAHEAD_ROWS = 12
+"""Prefetch distance in rows of grad. Rows are scattered, so the hardware cannot predict them."""
 LOOKAHEAD_BYTES = 1024
 """Bytes of a row of grad to prefetch. In longer rows the hardware prefetcher takes over."""
+WIDE_BYTES = 1024
+"""Rows of more bytes are read once in long runs, see `_write_long_run`."""
+SEGMENT_BYTES = 1 << 17
+"""Rows of a long run that stay in the L2 cache while their columns are added."""
+GROUP_COLUMNS = 4096
+"""Columns of a long run that are added before the next ones; their sums stay in the caches."""
 OUT_LOOKAHEAD_BYTES = 4096
 """Bytes of the next output row to prefetch while one is summed: 10 % faster for rows of 4096
 bytes."""
@@ -103,218 +108,168 @@ class Run(NamedTuple):
     """Factor of the sum."""
 
 
-class PassBuffers(NamedTuple):
-    """Scratch of all threads; the first axis of every array is the thread."""
-
-    offsets: Any
-    """int64 (threads, PASS_ROWS or more): where the rows of a pass start in grad."""
-    closes: Any
-    """bool (threads, PASS_ROWS or more): whether each of them ends a chunk."""
-    sums: Any
-    """float32 (threads, sums, lanes of BLOCK_LINES cache lines or more): accumulators."""
-    carry: Any
-    """float32 (threads, a cache line of elements or more): the part of an output row in the cache
-    line where the next row begins."""
-
-
-class ThreadBuffers(NamedTuple):
-    """Scratch of one thread; see `PassBuffers`."""
-
-    offsets: NDArray[np.int64]
-    closes: NDArray[np.bool_]
-    totals: Floats
-    chunks: Floats
-    carry: Floats
-
-
-def pass_buffers(threads: int, sums: int, element_bytes: int) -> PassBuffers:
-    """Return scratch with ``sums`` accumulators per thread, for elements of the given size."""
-    return PassBuffers(
-        thread_scratch(threads, PASS_ROWS, dtype=np.int64),
-        thread_scratch(threads, PASS_ROWS, dtype=np.bool_),
-        thread_scratch(threads, sums, BLOCK_LINES * (LINE_BYTES // element_bytes)),
-        thread_scratch(threads, LINE_BYTES // element_bytes),
-    )
-
-
-# --- Long runs: several passes, accumulators in memory between them ---
+# --- One run: accumulators in registers ---
 
 
 @device_function
-def read_slots(
-    rows: MarkedRows, slot: int, count: int, column: int, buffers: ThreadBuffers
-) -> None:
-    """Store the start of each slot's row and whether it ends a chunk; prefetch later rows."""
-    grad, dim, marked = rows.grad, rows.dim, rows.marked
-    columns = min(dim - column, LOOKAHEAD_BYTES // grad.itemsize)
-    for position in range(count):
-        row = np.int64(marked[slot + position])
-        buffers.closes[position] = row < 0
-        buffers.offsets[position] = max(row, ~row) * dim
-        if slot + position + LOOKAHEAD_ROWS < marked.size:
-            later = np.int64(marked[slot + position + LOOKAHEAD_ROWS])
-            prefetch_lines(grad, max(later, ~later) * dim + column, columns)
-
-
-@device_function
-def clear_lines(sums: Floats, lines: int, step: int, zero: Lanes) -> None:
-    """Set accumulators to zero."""
-    for line in range(lines):
-        store_lanes(sums, line * step, zero)
-
-
-@device_function
-def sum_lines(
-    rows: MarkedRows, run: Run, first_line: int, lines: int, buffers: ThreadBuffers
-) -> None:
-    """Add a run to ``lines`` cache lines of ``buffers.totals``.
-
-    The caller initialises totals and chunks. Chunks are zero again on return, because a run ends
-    with the end of a chunk.
-    """
-    grad, step = rows.grad, LINE_BYTES // rows.grad.itemsize
-    last_column = rows.dim - step
-    zero, weights = splat(ZERO, grad), splat(run.weight, grad)
-    for slot in range(run.begin, run.stop, PASS_ROWS):
-        count = min(PASS_ROWS, run.stop - slot)
-        read_slots(rows, slot, count, min(first_line * step, last_column), buffers)
-        for line in range(lines):
-            column = min((first_line + line) * step, last_column)
-            total = load_lanes(buffers.totals, line * step, grad)
-            chunk = load_lanes(buffers.chunks, line * step, grad)
-            for position in range(count):
-                chunk = chunk + load(grad, buffers.offsets[position] + column) * weights
-                if buffers.closes[position]:
-                    total, chunk = total + chunk, zero
-            store_lanes(buffers.totals, line * step, total)
-            store_lanes(buffers.chunks, line * step, chunk)
-
-
-@device_function
-def _write_long_run(
+def _sum_run(
     rows: MarkedRows,
     run: Run,
-    out: Stored,
-    out_start: int,
-    first_line: int,
-    end_line: int,
-    buffers: ThreadBuffers,
-) -> None:
-    """Write the cache lines first_line..end_line of an output row."""
-    step = LINE_BYTES // out.itemsize
-    zero, factors = splat(ZERO, out), splat(run.factor, out)
-    for block in range(first_line, end_line, BLOCK_LINES):
-        lines = min(BLOCK_LINES, end_line - block)
-        clear_lines(buffers.totals, lines, step, zero)
-        clear_lines(buffers.chunks, lines, step, zero)
-        sum_lines(rows, run, block, lines, buffers)
-        for line in range(lines):
-            column = min((block + line) * step, rows.dim - step)
-            store(out, out_start + column, load_lanes(buffers.totals, line * step, out) * factors)
+    column: int,
+    size: int,
+    sums: tuple[Lanes, Lanes],
+    zero: Lanes,
+    load_at: Any,
+) -> tuple[Lanes, Lanes]:
+    """Return ``sums``, total and chunk, after adding a run, without its factor.
+
+    ``load_at(grad, index)``, a constant of a kernel, returns ``size`` lanes. The same columns of
+    later rows are prefetched.
+    """
+    total, chunk = sums
+    for slot in range(run.begin, run.stop):
+        row = np.int64(rows.marked[slot])
+        if slot + LOOKAHEAD_ROWS < rows.marked.size:
+            later = np.int64(rows.marked[slot + LOOKAHEAD_ROWS])
+            prefetch_lines(rows.grad, max(later, ~later) * rows.dim + column, size)
+        chunk = chunk + load_at(rows.grad, max(row, ~row) * rows.dim + column) * run.weight
+        if row < 0:
+            total, chunk = total + chunk, zero
+    return total, chunk
 
 
-# --- Short runs: one pass, accumulators in registers ---
+@device_function
+def sum_block(rows: MarkedRows, run: Run, column: int) -> Lanes:
+    """Return the sum of a block of columns of a run, which ends with the end of a chunk."""
+    zero, size = zero_block(rows.grad), block_length(rows.grad)
+    total, _ = _sum_run(rows, run, column, size, (zero, zero), zero, load_block)
+    return total
+
+
+@device_function
+def sum_line(rows: MarkedRows, run: Run, column: int) -> Lanes:
+    """Return the sum of a cache line of columns of a run, which ends with the end of a chunk."""
+    zero, size = splat(ZERO, rows.grad), LINE_BYTES // rows.grad.itemsize
+    total, _ = _sum_run(rows, run, column, size, (zero, zero), zero, load)
+    return total
+
+
+@device_function
+def _sum_part(rows: MarkedRows, run: Run, column: int, first: int, stop: int) -> Lanes:
+    """Like `sum_line`, of the elements first..stop from ``column`` on, with the factor."""
+    grad, zero = rows.grad, splat(ZERO, rows.grad)
+    total, chunk = zero, zero
+    for slot in range(run.begin, run.stop):
+        row = np.int64(rows.marked[slot])
+        place = max(row, ~row) * rows.dim + column
+        chunk = chunk + load_some(grad, place, first, stop, grad) * run.weight
+        if row < 0:
+            total, chunk = total + chunk, zero
+    return total * run.factor
+
+
+# --- One output row ---
 #
 # The cache line in which one output row ends and the next begins is stored once, when both parts
 # are known; until then the first part is in ``carry``. So every line can be a non-temporal store.
 
 
 @device_function
-def _put(out: Stored, index: int, lanes: Lanes, streams: bool) -> None:
-    if streams:
-        stream(out, index, lanes)
-    else:
-        store(out, index, lanes)
+def _write_long_run(
+    rows: MarkedRows, run: Run, slots: int, out: Stored, out_start: int, columns: Any, sums: Floats
+) -> None:
+    """Write columns of an output row, adding ``slots`` rows at a time to all of a group.
 
-
-@device_function
-def _sum_line(
-    grad: Stored, buffers: ThreadBuffers, count: int, column: int, weight: Lanes
-) -> Lanes:
-    """Return the sum of one cache line of the rows in ``buffers``; the last row ends a chunk."""
-    zero = splat(ZERO, grad)
-    total, chunk = zero, zero
-    for position in range(count):
-        chunk = chunk + load(grad, buffers.offsets[position] + column) * weight
-        if buffers.closes[position]:
-            total, chunk = total + chunk, zero
-    return total
-
-
-@device_function
-def _sum_partial_line(
-    grad: Stored,
-    buffers: ThreadBuffers,
-    count: int,
-    column: int,
-    first: int,
-    stop: int,
-    weight: Lanes,
-) -> Lanes:
-    """Like `_sum_line`, reading only the elements first..stop from ``column`` on."""
-    zero = splat(ZERO, grad)
-    total, chunk = zero, zero
-    for position in range(count):
-        row = load_some(grad, buffers.offsets[position] + column, first, stop, grad)
-        chunk = chunk + row * weight
-        if buffers.closes[position]:
-            total, chunk = total + chunk, zero
-    return total
-
-
-@device_function
-def _write_short_run(
-    rows: MarkedRows,
-    run: Run,
-    out: Stored,
-    out_start: int,
-    streams: bool,
-    open_line: int,
-    buffers: ThreadBuffers,
-) -> int:
-    """Write the output row of a run of at most PASS_ROWS rows, already read by `read_slots`.
-
-    ``open_line`` is the start of the cache line whose first part is in ``buffers.carry``: the line
-    in which this row begins, or `NO_LINE`. Return the same for the line in which this row ends.
+    So the rows are read from memory once, and all columns of a group one after the other. Between
+    the turns totals and chunks are in ``sums``. The last columns may overlap those before.
     """
-    grad, dim, count = rows.grad, rows.dim, run.stop - run.begin
-    step = LINE_BYTES // out.itemsize
-    zero, weight, factor = splat(ZERO, out), splat(run.weight, out), splat(run.factor, out)
+    step = block_length(out)
+    zero, last_column, totals, chunks = zero_block(out), rows.dim - step, sums[0], sums[1]
+    for group in range(columns[0], columns[1], GROUP_COLUMNS):
+        end = min(group + GROUP_COLUMNS, columns[1])
+        for place in range(0, end - group, step):
+            store_lanes(totals, place, zero)
+            store_lanes(chunks, place, zero)
+        for begin in range(run.begin, run.stop, slots):
+            part = Run(begin, min(begin + slots, run.stop), run.weight, run.factor)
+            for place in range(0, end - group, step):
+                so_far = load_lane_block(totals, place, out), load_lane_block(chunks, place, out)
+                column = min(group + place, last_column)
+                total, chunk = _sum_run(rows, part, column, step, so_far, zero, load_block)
+                store_lanes(totals, place, total)
+                store_lanes(chunks, place, chunk)
+        for place in range(0, end - group, step):
+            total = load_lane_block(totals, place, out) * run.factor
+            store_block(out, out_start + min(group + place, last_column), total)
+
+
+@device_function
+def _sum_two_blocks(rows: MarkedRows, run: Run, column: int) -> tuple[Lanes, Lanes]:
+    """Return the sums of two blocks, with the factor: one loop for both costs less."""
+    grad, dim, step = rows.grad, rows.dim, block_length(rows.grad)
+    zero, size = zero_block(grad), rows.marked.size
+    total, chunk, next_total, next_chunk = zero, zero, zero, zero
+    for slot in range(run.begin, run.stop):
+        row = np.int64(rows.marked[slot])
+        if slot + LOOKAHEAD_ROWS < size and column * grad.itemsize < LOOKAHEAD_BYTES:
+            later = np.int64(rows.marked[slot + LOOKAHEAD_ROWS])
+            prefetch_lines(grad, max(later, ~later) * dim + column, 2 * step)
+        start = max(row, ~row) * dim + column
+        chunk = chunk + load_block(grad, start) * run.weight
+        next_chunk = next_chunk + load_block(grad, start + step) * run.weight
+        if row < 0:
+            total, next_total = total + chunk, next_total + next_chunk
+            chunk, next_chunk = zero, zero
+    return total * run.factor, next_total * run.factor
+
+
+@device_function
+def _write_columns(
+    rows: MarkedRows, run: Run, out: Stored, out_start: int, columns: Any, streams: bool
+) -> None:
+    """Write columns of an output row; without ``streams``, the last may overlap those before."""
+    step, line, dim = block_length(out), LINE_BYTES // out.itemsize, rows.dim
+    first, end = columns
+    blocks_end = first + (end - first) // step * step
+    if not streams and dim >= step:
+        blocks_end = end
+    pairs_end = first + (end - first) // (2 * step) * (2 * step)
+    for column in range(first, pairs_end, 2 * step):
+        total, next_total = _sum_two_blocks(rows, run, column)
+        put_block(out, out_start + column, total, streams)
+        put_block(out, out_start + column + step, next_total, streams)
+    for begin in range(pairs_end, blocks_end, step):
+        column = min(begin, dim - step)
+        put_block(out, out_start + column, sum_block(rows, run, column) * run.factor, streams)
+    for begin in range(blocks_end, end, line):
+        column = min(begin, dim - line)
+        put_block(out, out_start + column, sum_line(rows, run, column) * run.factor, streams)
+
+
+@device_function
+def _write_row(
+    rows: MarkedRows, run: Run, out: Stored, out_start: int, open_line: int, carry: Floats
+) -> int:
+    """Write an output row with non-temporal stores.
+
+    ``open_line`` is the start of the cache line whose first part is in ``carry``: the line in which
+    this row begins, or `NO_LINE`. Return the same for the line in which this row ends.
+    """
+    dim, step = rows.dim, LINE_BYTES // out.itemsize
     first = to_next_line(out, out_start)
     end = first + (dim - first) // step * step
     if first > 0:
-        part = _sum_partial_line(grad, buffers, count, first - step, step - first, step, weight)
-        part = part * factor
+        part = _sum_part(rows, run, first - step, step - first, step)
         line = out_start + first - step
         if open_line == line:
-            _put(
-                out,
-                line,
-                merge(load_lanes(buffers.carry, 0, out), part, step - first, out),
-                streams,
-            )
+            before = load_lanes(carry, 0, out)
+            put_block(out, line, merge(before, part, step - first, out), True)
         else:
             store_some(out, line, part, step - first, step)
-    column = first
-    while column + 2 * step <= end:
-        total, chunk, next_total, next_chunk = zero, zero, zero, zero
-        for position in range(count):
-            start = buffers.offsets[position] + column
-            chunk = chunk + load(grad, start) * weight
-            next_chunk = next_chunk + load(grad, start + step) * weight
-            if buffers.closes[position]:
-                total, next_total = total + chunk, next_total + next_chunk
-                chunk, next_chunk = zero, zero
-        _put(out, out_start + column, total * factor, streams)
-        _put(out, out_start + column + step, next_total * factor, streams)
-        column += 2 * step
-    if column < end:
-        total = _sum_line(grad, buffers, count, column, weight)
-        _put(out, out_start + column, total * factor, streams)
+    _write_columns(rows, run, out, out_start, (first, end), True)
     if end == dim:
         return NO_LINE
-    rest = _sum_partial_line(grad, buffers, count, end, 0, dim - end, weight)
-    store_lanes(buffers.carry, 0, rest * factor)
+    store_lanes(carry, 0, _sum_part(rows, run, end, 0, dim - end))
     return out_start + end
 
 
@@ -346,57 +301,58 @@ def _is_special(special: NDArray[np.int64], place: int, row: int) -> bool:
     return place < special.size and max(special[place], ~special[place]) == row
 
 
+class Scratch(NamedTuple):
+    """Scratch of all threads; the first axis of every array is the thread."""
+
+    sums: Any
+    """float32 (threads, 2, GROUP_COLUMNS or a row and a block): totals and chunks."""
+    carry: Any
+    """float32 (threads, a cache line of elements or more): the part of an output row in the cache
+    line where the next row begins."""
+
+
 @kernel
 def _sum_wide(
     thread: int,
     rows: MarkedRows,
     runs: Runs,
     division: Division,
+    slots: int,
     streams: bool,
-    buffers: PassBuffers,
+    scratch: Scratch,
     out: Stored,
 ) -> None:
     """Write a thread's own rows, then its columns of every row split over all threads.
 
-    Rows are at least a cache line long.
+    Rows are at least a cache line long. Runs of more than ``slots`` rows are long.
     """
     bounds, special, dim = division.bounds, division.special, rows.dim
     threads, step = bounds.size // 2, LINE_BYTES // out.itemsize
-    sums, carry = buffers.sums[thread], buffers.carry[thread]
-    own_buffers = ThreadBuffers(
-        buffers.offsets[thread], buffers.closes[thread], sums[0], sums[1], carry
-    )
-    first, chunk_count = bounds[thread], bounds[thread + 1] - bounds[thread]
+    sums, carry = scratch.sums[thread], scratch.carry[thread]
     place, open_line = bounds[threads + 1 + thread], NO_LINE
-    first_line, end_line = 0, (dim + step - 1) // step
-    for turn in range(chunk_count + special.size):
-        row = first + turn
-        if turn < chunk_count and _is_special(special, place, row):
-            open_line = _flush_line(out, carry, open_line, row * dim)
-            place += 1
-            continue
-        if turn >= chunk_count:
-            open_line = _flush_line(out, carry, open_line, (first + chunk_count) * dim)
-            row = special[turn - chunk_count]
-            first_line = thread * (dim // step) // threads
-            end_line = (
-                (thread + 1) * (dim // step) // threads
-                if thread < threads - 1
-                else (dim + step - 1) // step
-            )
-        if row < 0:
-            continue
-        run, out_start = _run_of(runs, row), np.int64(row) * dim
-        count = run.stop - run.begin
-        if count <= PASS_ROWS and turn < chunk_count:
-            if not streams:
-                prefetch_lines(out, out_start + dim, min(dim, OUT_LOOKAHEAD_BYTES // out.itemsize))
-            read_slots(rows, run.begin, count, 0, own_buffers)
-            open_line = _write_short_run(rows, run, out, out_start, streams, open_line, own_buffers)
-        else:
+    for row in range(bounds[thread], bounds[thread + 1]):
+        out_start, run = np.int64(row) * dim, _run_of(runs, row)
+        if _is_special(special, place, row):
             open_line = _flush_line(out, carry, open_line, out_start)
-            _write_long_run(rows, run, out, out_start, first_line, end_line, own_buffers)
-    _flush_line(out, carry, open_line, (first + chunk_count) * dim)
+            place += 1
+        elif run.stop - run.begin > slots:
+            open_line = _flush_line(out, carry, open_line, out_start)
+            _write_long_run(rows, run, slots, out, out_start, (0, dim), sums)
+        elif streams:
+            open_line = _write_row(rows, run, out, out_start, open_line, carry)
+        else:
+            prefetch_lines(out, out_start + dim, min(dim, OUT_LOOKAHEAD_BYTES // out.itemsize))
+            _write_columns(rows, run, out, out_start, (0, dim), False)
+    _flush_line(out, carry, open_line, np.int64(bounds[thread + 1]) * dim)
+    first = thread * (dim // step) // threads * step
+    end = (thread + 1) * (dim // step) // threads * step if thread < threads - 1 else dim
+    for row in special:
+        if row >= 0:
+            out_start, run = np.int64(row) * dim, _run_of(runs, row)
+            if run.stop - run.begin > slots:
+                _write_long_run(rows, run, slots, out, out_start, (first, end), sums)
+            else:
+                _write_columns(rows, run, out, out_start, (first, end), False)
     end_streams()
 
 
@@ -453,8 +409,14 @@ def sum_runs(
     if dim * out.itemsize < LINE_BYTES:
         _sum_narrow.over(threads, rows, runs, division, out.reshape(-1))
     else:
-        streams, buffers = is_streamed(out, LINE_BYTES), pass_buffers(threads, 2, out.itemsize)
-        _sum_wide.over(threads, rows, runs, division, streams, buffers, out.reshape(-1))
+        streams = is_streamed(out, LINE_BYTES)
+        row_bytes = dim * out.itemsize
+        slots = max(SEGMENT_BYTES // row_bytes, 16) if row_bytes > WIDE_BYTES else grad.shape[0]
+        scratch = Scratch(
+            thread_scratch(threads, 2, min(dim + BLOCK_LANES, GROUP_COLUMNS)),
+            thread_scratch(threads, LINE_BYTES // out.itemsize),
+        )
+        _sum_wide.over(threads, rows, runs, division, slots, streams, scratch, out.reshape(-1))
 
 
 # --- Sums of single chunks, for studies of the order in which chunks arrive ---
