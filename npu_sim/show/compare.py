@@ -1,6 +1,6 @@
 """Products, comparisons of calls on them, and legal values, as text, report and picture."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,24 +12,22 @@ from npu_sim.plans.model import Plan
 from npu_sim.questions.compare import OUTCOME, Compared, Comparison, Upgrade
 from npu_sim.questions.explain import NearbyPlan
 from npu_sim.show import document_of, view_of
-from npu_sim.show.layout import Cell, Column, Document, Table, after_gap, filled, lines_table, stack
+from npu_sim.show.layout import (
+    Cell,
+    Column,
+    Document,
+    Table,
+    after_gap,
+    filled,
+    lines_table,
+    part,
+    stack,
+)
 from npu_sim.show.text import Line, operator_title, overflow_text, socs_text, used_percent
 from npu_sim.show.times import estimate_note, estimate_text
 from npu_sim.status import AclnnError, NotModelledError
 
 SHOWN_NEARBY = 3
-COMPARED_COLUMNS = (
-    Column("product", key=True),
-    Column("SoC", key=True),
-    Column("release", key=True),
-    Column("outcome", plain=True),
-    Column("path", plain=True),
-    Column("cores"),
-    Column("buffer", plain=True),
-    Column("workspace"),
-    Column("order", plain=True),
-    Column("caveats"),
-)
 
 
 @view_of.register
@@ -38,9 +36,6 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     comparison = _with_merged_socs(comparison)
     several = any(row.releases != (default_release(),) for row in comparison.rows)
     columns = [column for column in COMPARED_COLUMNS if several or column.name != "release"]
-    cells = [
-        [cells.get(column.name, "") for column in columns] for cells in map(_cells, comparison.rows)
-    ]
     tables = [
         *(after_gap(lines_table(lines)) for lines in _facts(comparison).values()),
         *(after_gap(lines_table(lines, indent=2), title) for title, lines in _upgrades(comparison)),
@@ -51,7 +46,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
         for alike in [*changes.values()][:SHOWN_NEARBY]
     ]
     return stack(
-        Table(columns, cells, styles=[_style(row) for row in comparison.rows]),
+        Table(columns, comparison.rows, styles=[_style(row) for row in comparison.rows]),
         *(part for parts in tables for part in parts),
         *(["", *nearby] if nearby else []),
     )
@@ -164,57 +159,79 @@ def _soc_name(profile: Profile, products: Sequence[str]) -> str:
     return f"{profile.name} {profile.soc}" if len(set(products)) > 1 else profile.soc
 
 
-def _cells(row: Compared) -> dict[str, str]:
-    where = {
-        "product": row.profile.name,
-        "SoC": socs_text(row.socs),
-        "release": ", ".join(row.releases),
-    }
-    if row.plan is None:
-        assert row.refusal is not None
-        return {**where, "outcome": translated(row.refusal.label)}
-    plan, memory = row.plan, row.largest_memory
-    buffer = ""
-    if memory is not None:
-        largest = max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
-        share = f"{memory.name} {used_percent(memory)} %"
-        buffer = (
-            Text("{share}, {name} {bytes}", share=share, name=largest.name, bytes=largest.bytes)
-            if largest
-            else share
-        )
+def _planned_cell(cell: Callable[[Plan], str]) -> Callable[[Compared], str]:
+    """Return the function that shows the plan of a row; empty without one."""
+    return lambda row: "" if row.plan is None else cell(row.plan)
+
+
+def _outcome(row: Compared) -> str:
+    if row.plan is not None:
+        return row.plan.outcome
+    assert row.refusal is not None
+    return translated(row.refusal.label)
+
+
+def _path(plan: Plan) -> str:
+    key = plan.tiling_key
+    shown = say(", key {tiling_key}", tiling_key=key) if key is not None else ""
+    return Text("{path}{key}", path=plan.path, key=shown)
+
+
+def _cores(plan: Plan) -> str:
+    return say(
+        "{block_dim} of {cores_available}{idle}",
+        block_dim=plan.block_dim,
+        cores_available=plan.cores_available,
+        idle=say(", {idle_cores} idle", idle_cores=plan.idle_cores) if plan.idle_cores else "",
+    )
+
+
+def _buffer(row: Compared) -> str:
+    memory = None if row.plan is None else row.largest_memory
+    if memory is None:
+        return ""
+    largest = max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
+    share = f"{memory.name} {used_percent(memory)} %"
+    if largest is None:
+        return share
+    return Text("{share}, {name} {bytes}", share=share, name=largest.name, bytes=largest.bytes)
+
+
+def _workspace(plan: Plan) -> str:
+    return Text(
+        "{size}{value}",
+        size=bytes_text(plan.workspace.total_bytes),
+        value=" + unknown" if plan.workspace.unknown else "",
+    )
+
+
+def _order(plan: Plan) -> str:
     timed = [order.output for order in plan.order if order.state == "timing"]
     raced = [order.output for order in plan.order if order.race]
     orders = (
         say("timing: {timed}", timed=", ".join(timed)) if timed else "",
         say("race: {raced}", raced=", ".join(raced)) if raced else "",
     )
-    order = joined(filter(None, orders), "; ") or "fixed"
-    return {
-        **where,
-        "outcome": plan.outcome,
-        "path": Text(
-            "{path}{key}",
-            path=plan.path,
-            key=say(", key {tiling_key}", tiling_key=plan.tiling_key)
-            if plan.tiling_key is not None
-            else "",
-        ),
-        "cores": say(
-            "{block_dim} of {cores_available}{idle}",
-            block_dim=plan.block_dim,
-            cores_available=plan.cores_available,
-            idle=say(", {idle_cores} idle", idle_cores=plan.idle_cores) if plan.idle_cores else "",
-        ),
-        "buffer": buffer,
-        "workspace": Text(
-            "{size}{value}",
-            size=bytes_text(plan.workspace.total_bytes),
-            value=" + unknown" if plan.workspace.unknown else "",
-        ),
-        "order": order,
-        "caveats": ", ".join(caveat.code for caveat in plan.caveats),
-    }
+    return joined(filter(None, orders), "; ") or "fixed"
+
+
+def _caveats(plan: Plan) -> str:
+    return ", ".join(caveat.code for caveat in plan.caveats)
+
+
+COMPARED_COLUMNS = (
+    Column("product", lambda row: row.profile.name, key=True),
+    Column("SoC", lambda row: socs_text(row.socs), key=True),
+    Column("release", lambda row: ", ".join(row.releases), key=True),
+    Column("outcome", _outcome, plain=True),
+    Column("path", _planned_cell(_path), plain=True),
+    Column("cores", _planned_cell(_cores)),
+    Column("buffer", _buffer, plain=True),
+    Column("workspace", _planned_cell(_workspace)),
+    Column("order", _planned_cell(_order), plain=True),
+    Column("caveats", _planned_cell(_caveats)),
+)
+"""Columns of the text; the report has numbers of their own."""
 
 
 def caveat_lines(comparison: Comparison) -> list[Line]:
@@ -304,7 +321,10 @@ def diff_report(comparison: Comparison, command: str = "") -> Document:
             for name, lines in _facts(comparison).items()
             if name != CAVEATS  # their sentences have numbers that the JSON has not
         ),
-        ("What would be right", [Table(("product", "what would be right"), tuple(hints))]),
+        (
+            "What would be right",
+            [Table((Column("product", part(0)), Column("what would be right", part(1))), [*hints])],
+        ),
         ("Nearest changes of path", [_changes_table(comparison)]),
         *((name, [lines_table(lines)]) for name, lines in _upgrades(comparison)),
     )
@@ -315,45 +335,66 @@ def _planned(comparison: Comparison) -> list[tuple[Compared, Plan]]:
     return [(row, row.plan) for row in comparison.rows if row.plan is not None]
 
 
+NO_BUFFER: dict[str, Cell] = {"memory": "", "used_bytes": None, "capacity_bytes": None}
+
+
 def _compared_table(comparison: Comparison) -> Table:
-    return Table(
-        (
-            *("product", "SoCs", "releases", "outcome", "path", "key", "cores", "idle"),
-            *("memory", "used bytes", "of", "workspace bytes", "order", "caveats"),
-        ),
-        [_compared_row(row.as_dict()) for row in comparison.rows],
+    """Return the rows of a comparison in JSON form, with raw numbers."""
+
+    def of_plan(name: str) -> Callable[[dict[str, Any]], Cell]:
+        return lambda row: row.get(name, "")
+
+    def of_buffer(name: str) -> Callable[[dict[str, Any]], Cell]:
+        return lambda row: (row["buffer"] or NO_BUFFER)[name] if "buffer" in row else ""
+
+    columns = (
+        Column("product", lambda row: row["product"]),
+        Column("SoCs", lambda row: ", ".join(row["socs"])),
+        Column("releases", lambda row: ", ".join(row["releases"])),
+        Column("outcome", _outcome_of_report),
+        Column("path", of_plan("path")),
+        Column("key", of_plan("tiling_key")),
+        Column("cores", of_plan("cores_used")),
+        Column("idle", of_plan("cores_idle")),
+        Column("memory", of_buffer("memory")),
+        Column("used bytes", of_buffer("used_bytes")),
+        Column("of", of_buffer("capacity_bytes")),
+        Column("workspace bytes", _workspace_of_report),
+        Column("order", _order_of_report),
+        Column("caveats", lambda row: ", ".join(row.get("caveats", ()))),
     )
+    return Table(columns, [row.as_dict() for row in comparison.rows])
+
+
+def _outcome_of_report(row: dict[str, Any]) -> Cell:
+    if row["outcome"] == AclnnError.outcome:
+        return say("refused {row}", row=row["error"]["status"])
+    if row["outcome"] == NotModelledError.outcome:
+        return say(NotModelledError.label)
+    return str(row["outcome"])
+
+
+def _workspace_of_report(row: dict[str, Any]) -> Cell:
+    size: Cell = row.get("workspace_bytes", "")
+    unknown = joined(row.get("workspace_unknown", ()), ", ")
+    return f"{size} + {unknown}" if unknown else size
+
+
+def _order_of_report(row: dict[str, Any]) -> str:
+    found = row.get("order", {}).items()
+    return joined((Text("{output}: {how}", output=name, how=how) for name, how in found), ", ")
 
 
 def _changes_table(comparison: Comparison) -> Table:
-    return Table(
-        ("argument", "now", "from", "takes the path", "decision", "on"),
-        tuple(
-            (
-                change.axis.name,
-                str(change.now),
-                str(change.value),
-                change.path or say("refused: {refusal}", refusal=change.refusal),
-                change.decision,
-                ", ".join(products),
-            )
-            for change, products in comparison.nearby
+    columns = (
+        Column("argument", lambda found: found[0].axis.name),
+        Column("now", lambda found: str(found[0].now)),
+        Column("from", lambda found: str(found[0].value)),
+        Column(
+            "takes the path",
+            lambda found: found[0].path or say("refused: {refusal}", refusal=found[0].refusal),
         ),
+        Column("decision", lambda found: found[0].decision),
+        Column("on", lambda found: ", ".join(found[1])),
     )
-
-
-def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
-    head = (row["product"], ", ".join(row["socs"]), ", ".join(row["releases"]))
-    if row["outcome"] == AclnnError.outcome:
-        return (*head, say("refused {row}", row=row["error"]["status"]))
-    if row["outcome"] == NotModelledError.outcome:
-        return (*head, say(NotModelledError.label))
-    buffer = row["buffer"] or {"memory": "", "used_bytes": None, "capacity_bytes": None}
-    order = joined(
-        (Text("{output}: {how}", output=name, how=how) for name, how in row["order"].items()), ", "
-    )
-    unknown = joined(row["workspace_unknown"], ", ")
-    workspace: Cell = f"{row['workspace_bytes']} + {unknown}" if unknown else row["workspace_bytes"]
-    sizes = (buffer["memory"], buffer["used_bytes"], buffer["capacity_bytes"], workspace)
-    facts = (row[name] for name in ("outcome", "path", "tiling_key", "cores_used", "cores_idle"))
-    return (*head, *facts, *sizes, order, ", ".join(row["caveats"]))
+    return Table(columns, comparison.nearby)

@@ -11,7 +11,7 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Decision, Launch, Memory, Plan, Workspace
 from npu_sim.questions.explain import Explanation, NearbyPlan
 from npu_sim.show import pictures_of, view_of
-from npu_sim.show.layout import Column, Paragraph, Table, after_gap, stack
+from npu_sim.show.layout import Column, Paragraph, Table, after_gap, part, stack
 from npu_sim.show.limits import bound_text
 from npu_sim.show.plans import OUTCOME_STYLES
 from npu_sim.show.text import (
@@ -107,7 +107,7 @@ def _section(
     """Return a section as a heading and indented columns; nothing if it has no rows."""
     listed = list(rows)
     columns = [
-        Column(right=column in right, wraps=column not in right)
+        Column("", part(column), right=column in right, wraps=column not in right)
         for column in range(max(map(len, listed), default=0))
     ]
     return after_gap(Table(columns, listed, styles=styles, indent=2), title)

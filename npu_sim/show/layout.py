@@ -12,7 +12,7 @@ import csv
 import io
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
 from types import MappingProxyType
@@ -48,11 +48,16 @@ _SPLIT = re.compile(
 any but punctuation; not between a number and its unit."""
 
 
-class Column(NamedTuple):
-    """Name and layout of a column."""
+Cell = str | int | float | bool | None
 
-    name: str = ""
+
+class Column(NamedTuple):
+    """A column: its heading, what it shows of a record, and its layout."""
+
+    name: str
     """Heading; in a block it precedes the value. A table without names has no headings."""
+    cell: Callable[[Any], Cell]
+    """Function that returns the cell of a record; reports align numbers right."""
     right: bool = False
     """Whether cells are aligned right."""
     style: str = ""
@@ -65,8 +70,19 @@ class Column(NamedTuple):
     """Whether the name of the column is omitted in a block."""
 
 
-LABELLED = (Column(style="bold"), Column(wraps=True), Column(wraps=True, style="dim"))
+def part(number: int) -> Callable[[Sequence[Cell]], Cell]:
+    """Return the function that shows a part of a record that is a tuple; empty beyond its end."""
+    return lambda record: record[number] if number < len(record) else ""
+
+
+LABELLED = (
+    Column("", part(0), style="bold"),
+    Column("", part(1), wraps=True),
+    Column("", part(2), wraps=True, style="dim"),
+)
 """Label, value, and a note."""
+NAME_AND_VALUE = (Column("name", part(0)), Column("value", part(1)))
+"""Columns of the items of a mapping."""
 
 
 @dataclass(frozen=True)
@@ -95,17 +111,14 @@ class Paragraph:
                 yield _line([(later if number else first, ""), (line, self.style)])
 
 
-Cell = str | int | float | bool | None
-
-
 @dataclass(frozen=True)
 class Table:
     """Records of one kind, in text and in reports."""
 
-    columns: Sequence[Column | str]
-    """The columns, or their names alone; those without content are left out."""
-    rows: Sequence[Sequence[Cell]]
-    """One row of cells per record; reports align numbers right."""
+    columns: Sequence[Column]
+    """The columns; those without content are left out."""
+    rows: Sequence[Any]
+    """The records, a row each."""
     caption: str = ""
     """Description in a report; empty if the section's title has it."""
     folded: bool = False
@@ -156,17 +169,15 @@ class Table:
 
     @property
     def filled(self) -> tuple[list[Column], list[list[Cell]]]:
-        """Columns with content, and their cells in every row; short rows are padded."""
-        columns = [
-            column if isinstance(column, Column) else Column(column) for column in self.columns
-        ]
-        rows = [[*row, *[""] * (len(columns) - len(row))] for row in self.rows]
+        """Columns with content, and their cells in every row."""
+        cells = [[column.cell(record) for record in self.rows] for column in self.columns]
         used = [
-            n
-            for n in range(len(columns))
-            if not rows or any(row[n] not in ("", None) for row in rows)
+            (column, shown)
+            for column, shown in zip(self.columns, cells, strict=True)
+            if not shown or any(cell not in ("", None) for cell in shown)
         ]
-        return [columns[n] for n in used], [[row[n] for n in used] for row in rows]
+        rows = [[shown[number] for _, shown in used] for number in range(len(self.rows))]
+        return [column for column, _ in used], rows
 
     def _side_by_side(
         self,

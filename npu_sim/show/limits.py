@@ -12,6 +12,7 @@ from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
 from npu_sim.show import document_of, pictures_of, view_of
 from npu_sim.show.curves import Axis, curve, curve_chart
 from npu_sim.show.layout import (
+    NAME_AND_VALUE,
     Chart,
     Column,
     Document,
@@ -60,33 +61,29 @@ def _shown(value: Any) -> str:
 
 def _ranges(table: LimitTable, listed: Callable[[Sequence[str]], str] = socs_text) -> Table:
     """Return the legal values as a table; ``listed`` returns the SoCs of a row as text."""
-    size = [Column("size", key=True)] if not table.vary else []
-    columns = [
-        *size,
-        Column("product", key=True),
-        Column("SoC", key=True, wraps=True),
-        *([Column(table.along, right=True)] if table.along else []),
-        Column("documented"),
-        Column("hardware"),
-    ]
     merged = _merged_rows(table)
-    rows = [
-        [
-            *([Verbatim(row.size)] if size else []),
-            *(  # a frontier names a device once
-                ("", "")
-                if table.along
-                and before
-                and (before.product, before.socs) == (row.product, row.socs)
-                else (Verbatim(row.product), listed(row.socs))
-            ),
-            *([str(row.at)] if table.along else []),
-            bound_text(row.documented),
-            bound_text(row.hardware),
-        ]
-        for before, row in zip((None, *merged), merged, strict=False)
+    devices = [(row.product, row.socs) for row in merged]
+    repeated = {  # a frontier names a device once
+        id(row)
+        for row, device, before in zip(merged, devices, [None, *devices], strict=False)
+        if table.along and device == before
+    }
+
+    def product(row: ProductLimits) -> str:
+        return "" if id(row) in repeated else Verbatim(row.product)
+
+    def socs(row: ProductLimits) -> str:
+        return "" if id(row) in repeated else listed(row.socs)
+
+    columns = [
+        *([] if table.vary else [Column("size", lambda row: Verbatim(row.size), key=True)]),
+        Column("product", product, key=True),
+        Column("SoC", socs, key=True, wraps=True),
+        *([Column(table.along, lambda row: str(row.at), right=True)] if table.along else []),
+        Column("documented", lambda row: bound_text(row.documented)),
+        Column("hardware", lambda row: bound_text(row.hardware)),
     ]
-    return Table(columns, rows)
+    return Table(columns, merged)
 
 
 def _merged_rows(table: LimitTable) -> list[ProductLimits]:
@@ -179,7 +176,7 @@ def limits_report(table: LimitTable, command: str = "") -> Document:
         ("Pictures", [drawn] if drawn else []),
         ("Legal values", [_ranges(table, ", ".join)]),
         ("Limits of each size", [lines_table(_constraints(table) + _sources(table))]),
-        ("With", [Table(("name", "value"), tuple(table.fixed.items()), folded=True)]),
+        ("With", [Table(NAME_AND_VALUE, tuple(table.fixed.items()), folded=True)]),
     )
     return Document(sentence, sentence, sections, command)
 

@@ -3,13 +3,16 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from npu_sim.framework.execution import Result
 from npu_sim.language import Text, count_text, joined
 from npu_sim.operators.timelines import steps, tracks_of
-from npu_sim.plans.model import Plan
+from npu_sim.plans.model import Launch, Plan
 from npu_sim.show.layout import (
     Block,
+    Cell,
+    Column,
     Document,
     Drawing,
     Paragraph,
@@ -18,6 +21,7 @@ from npu_sim.show.layout import (
     Table,
     filled,
     lines_table,
+    part,
 )
 from npu_sim.show.pictures import (
     core_map,
@@ -63,7 +67,7 @@ def _plan_blocks(plan: Plan) -> tuple[Block, ...]:
     return (
         lines_table(line for line in plan_lines(plan) if line[0] not in pictured),
         Table(
-            ("argument", "value"),
+            (Column("argument", part(0)), Column("value", part(1))),
             (*plan.arguments.items(), *((name, getattr(plan, name)) for name in device)),
             "the call",
             folded=True,
@@ -82,19 +86,20 @@ def _cores_blocks(plan: Plan) -> tuple[Block, ...]:
 def _memory_blocks(plan: Plan) -> tuple[Block, ...]:
     if not plan.memories:
         return ()
-    rows = tuple(
-        (memory_title(memory), allocation.name, allocation.bytes, allocation.note)
-        for memory in plan.memories
-        for allocation in memory.allocations
+    rows = [(memory, allocation) for memory in plan.memories for allocation in memory.allocations]
+    columns = (
+        Column("memory", lambda row: memory_title(row[0])),
+        Column("buffer", lambda row: row[1].name),
+        Column("bytes", lambda row: row[1].bytes),
+        Column("note", lambda row: row[1].note),
     )
     colours = tuple(
         colour
         for memory in plan.memories
         for colour, _ in memory_colours(memory)[: len(memory.allocations)]
     )
-    headings, folded = ("memory", "buffer", "bytes", "note"), len(rows) > 16
     return Picture(memory_map(plan.memories)), Table(
-        headings, rows, "every buffer", folded=folded, colours=colours
+        columns, rows, "every buffer", folded=len(rows) > 16, colours=colours
     )
 
 
@@ -103,15 +108,17 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
     workspace = plan.workspace
     if not workspace.parts:
         return (Paragraph("none needed"),)
-    rows = tuple(
-        (part.name, part.bytes, part.kind, part.evidence.value, part.note)
-        for part in workspace.parts
+    columns = (
+        Column("part", lambda area: area.name),
+        Column("bytes", lambda area: area.bytes),
+        Column("kind", lambda area: area.kind),
+        Column("evidence", lambda area: area.evidence.value),
+        Column("note", lambda area: area.note),
     )
-    headings = ("part", "bytes", "kind", "evidence", "note")
-    unknown = joined((part.name for part in workspace.unknown), ", ")
+    unknown = joined((area.name for area in workspace.unknown), ", ")
     return (
         Picture(workspace_map(workspace.parts, workspace.total_bytes)),
-        Table(headings, rows, colours=workspace_colours(workspace.parts)),
+        Table(columns, workspace.parts, colours=workspace_colours(workspace.parts)),
         *(
             replace(table, caption=title, folded=True)
             for title, table in tables_of_workspace(workspace).items()
@@ -121,52 +128,44 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
 
 
 def _launch_blocks(plan: Plan) -> tuple[Block, ...]:
-    return (
-        Table(
-            (
-                "launch",
-                "kernel",
-                "reads",
-                "writes",
-                "bytes read",
-                "bytes written",
-                "cores",
-                "evidence",
-            ),
-            [
-                (
-                    str(number),
-                    launch.kernel,
-                    tensors_text(launch.inputs),
-                    tensors_text(launch.outputs),
-                    count_text(launch.read_bytes),
-                    count_text(launch.written_bytes),
-                    "" if launch.block_dim is None else str(launch.block_dim),
-                    launch.evidence.value
-                    + (Text("; {note}", note=launch.note) if launch.note else ""),
-                )
-                for number, launch in enumerate(plan.launches)
-            ],
-        ),
+    columns = (
+        Column("launch", lambda item: str(item[0])),
+        Column("kernel", lambda item: item[1].kernel),
+        Column("reads", lambda item: tensors_text(item[1].inputs)),
+        Column("writes", lambda item: tensors_text(item[1].outputs)),
+        Column("bytes read", lambda item: count_text(item[1].read_bytes)),
+        Column("bytes written", lambda item: count_text(item[1].written_bytes)),
+        Column("cores", lambda item: "" if item[1].block_dim is None else str(item[1].block_dim)),
+        Column("evidence", lambda item: _evidence(item[1])),
     )
+    return (Table(columns, list(enumerate(plan.launches))),)
+
+
+def _evidence(launch: Launch) -> str:
+    return launch.evidence.value + (Text("; {note}", note=launch.note) if launch.note else "")
 
 
 def _decision_blocks(plan: Plan) -> tuple[Block, ...]:
-    table = Table(
-        ("decision", "condition", "now", "holds", "effect", "changes at"),
-        tuple(
-            (
-                decision.name,
-                decision.condition,
-                values_text(decision),
-                "yes" if decision.outcome else "no",
-                decision.effect,
-                flip_text(plan, decision) or "nothing by itself",
-            )
-            for decision in plan.decisions
-        ),
+    columns = (
+        Column("decision", lambda decision: decision.name),
+        Column("condition", lambda decision: decision.condition),
+        Column("now", values_text),
+        Column("holds", lambda decision: "yes" if decision.outcome else "no"),
+        Column("effect", lambda decision: decision.effect),
+        Column("changes at", lambda decision: flip_text(plan, decision) or "nothing by itself"),
     )
+    table = Table(columns, plan.decisions)
     return table, lines_table(change_lines(plan))
+
+
+def _tiling_blocks(plan: Plan) -> tuple[Block, ...]:
+    columns = (Column("field", part(0)), Column("value", lambda item: _plain(item[1])))
+    caption = "every field, under the vendor's name"
+    return (Table(columns, list(flattened(plan.tiling)), caption, folded=True),)
+
+
+def _plain(value: Any) -> Cell:
+    return value if isinstance(value, str | int | float) else str(value)
 
 
 SECTIONS: Mapping[str, Callable[[Plan], tuple[Block, ...]]] = MappingProxyType(
@@ -177,17 +176,7 @@ SECTIONS: Mapping[str, Callable[[Plan], tuple[Block, ...]]] = MappingProxyType(
         "Workspace in global memory": _workspace_blocks,
         "Launches": _launch_blocks,
         "Decisions": _decision_blocks,
-        "Tiling": lambda plan: (
-            Table(
-                ("field", "value"),
-                [
-                    (name, value if isinstance(value, str | int | float) else str(value))
-                    for name, value in flattened(plan.tiling)
-                ],
-                "every field, under the vendor's name",
-                folded=True,
-            ),
-        ),
+        "Tiling": _tiling_blocks,
     }
 )
 """Sections of a plan by title, in order."""
@@ -223,7 +212,8 @@ def result_report(result: Result, command: str = "", rows: Sequence[VariableRows
     """
     plan = result.plan
     lines = tuple(line for line in result_lines(result) if line[0] != "time")
-    seconds = Table(("stage", "seconds"), tuple(result.seconds.items()), "wall time", folded=True)
+    stages = (Column("stage", part(0)), Column("seconds", part(1)))
+    seconds = Table(stages, tuple(result.seconds.items()), "wall time", folded=True)
     legend = (
         "Coloured parts can differ between runs; the colour is stronger where more elements can."
     )

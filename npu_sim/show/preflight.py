@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
 
@@ -38,7 +39,6 @@ from npu_sim.questions.preflight import (
 from npu_sim.questions.preflight_checks import BoundSum, Totals
 from npu_sim.show import document_of, view_of
 from npu_sim.show.layout import (
-    Cell,
     Column,
     Document,
     Paragraph,
@@ -299,22 +299,23 @@ def _count_text(summary: Summary) -> str:
 def _calls(matrix: Matrix) -> Table:
     shown, budget = matrix.rows[:SHOWN_ROWS], matrix.policy.max_workspace
     columns = (
-        Column("line", right=True),
-        Column(right=True),
-        Column("call", wraps=True),
-        *map(Column, matrix.labels),
+        Column("line", lambda row: str(row.line), right=True),
+        Column("", count_text, right=True),
+        Column("call", lambda row: row.title, wraps=True),
+        *_label_columns(matrix),
     )
-    rows = [
-        (
-            str(row.line),
-            count_text(row),
-            row.title,
-            *(cell_text(row.cells.get(label), budget) for label in matrix.labels),
-        )
-        for row in shown
-    ]
     narrow = Group(*(line for row in shown for line in _block(row, budget)))
-    return Table(columns, rows, narrow=narrow)
+    return Table(columns, shown, narrow=narrow)
+
+
+def _label_columns(matrix: Matrix) -> Iterator[Column]:
+    """Yield a column of results for every target."""
+
+    def shown(label: str, row: Row) -> str:
+        return cell_text(row.cells.get(label), matrix.policy.max_workspace)
+
+    for label in matrix.labels:
+        yield Column(label, partial(shown, label))
 
 
 def _block(row: Row, budget: int | None) -> Iterator[RenderableType]:
@@ -481,26 +482,20 @@ def totals_table(matrix: Matrix) -> Table:
     """Return the sums of every target; counts are weighted."""
     summaries = matrix.summaries()
     columns = (
-        Column("product", wraps=True, key=True),
-        *(Column(name, right=True) for name in ("calls", "runs", "launches", "lower bound")),
-        *(Column(name, wraps=True) for name in ("estimate", "peak workspace")),
+        Column("product", lambda item: item[0], wraps=True, key=True),
+        Column("calls", lambda item: f"{item[2].count:,}", right=True),
+        Column("runs", lambda item: f"{item[1].calls:,}", right=True),
+        Column("launches", lambda item: f"{item[1].launches:,}", right=True),
+        Column("lower bound", lambda item: _sums_text(item[1]), right=True),
+        Column("estimate", lambda item: _estimate_text(item[1].estimates), wraps=True),
+        Column(
+            "peak workspace",
+            lambda item: bytes_text(item[2].peak_bytes) if item[2].peak else "",
+            wraps=True,
+        ),
     )
-    return Table(
-        columns,
-        [
-            (
-                label,
-                f"{summaries[label].count:,}",
-                f"{sums.calls:,}",
-                f"{sums.launches:,}",
-                _sums_text(sums),
-                _estimate_text(sums.estimates),
-                bytes_text(summaries[label].peak_bytes) if summaries[label].peak else "",
-            )
-            for label, sums in matrix.totals().items()
-        ],
-        "Sums",
-    )
+    found = [(label, sums, summaries[label]) for label, sums in matrix.totals().items()]
+    return Table(columns, found, "Sums")
 
 
 def _sums_text(sums: Totals) -> str:
@@ -520,6 +515,27 @@ def _sums_text(sums: Totals) -> str:
     return say("{time}, {count} calls have none", time=bound, count=sums.unbounded)
 
 
+class Times(NamedTuple):
+    """Texts of a call on one target; only the outcome of a call that has no times."""
+
+    outcome: str = ""
+    path: str = ""
+    launches: str = ""
+    workspace: str = ""
+    bound: str = ""
+    bound_of_all: str = ""
+    """Bound of all identical calls."""
+    estimate: str = ""
+
+
+class TimedCall(NamedTuple):
+    """A call and the targets on which its texts are equal."""
+
+    row: Row
+    times: Times
+    labels: list[str]
+
+
 def calls_table(matrix: Matrix) -> Table:
     """Return the calls and their times, those with the largest bound of all their calls first.
 
@@ -527,37 +543,31 @@ def calls_table(matrix: Matrix) -> Table:
     common order: calls with bounds of each coverage follow each other.
     """
     sums = matrix.totals()
-    found = (
-        (row, cells, labels)
+    found = [
+        TimedCall(row, times, labels)
         for row in sorted(matrix.rows, key=_place)
-        for cells, labels in grouped(
-            (_cells(row, checked), label) for label, checked in row.cells.items()
+        for times, labels in grouped(
+            (_times(row, checked), label) for label, checked in row.cells.items()
         ).items()
-    )
+    ]
     columns = (
-        Column("", right=True, key=True),
-        *(Column(name, wraps=True, key=True) for name in ("call", "product")),
-        Column("outcome"),
-        Column("path", wraps=True),
-        *(Column(name, right=True) for name in ("launches", "workspace", "lower bound")),
-        *(Column(name, right=True) for name in ("all calls", "share")),
-        Column("estimate", wraps=True),
+        Column("", lambda call: f"{call.row.count:,}x", right=True, key=True),
+        Column("call", lambda call: call.row.title, wraps=True, key=True),
+        Column("product", lambda call: ", ".join(call.labels), wraps=True, key=True),
+        Column("outcome", lambda call: call.times.outcome),
+        Column("path", lambda call: call.times.path, wraps=True),
+        Column("launches", lambda call: call.times.launches, right=True),
+        Column("workspace", lambda call: call.times.workspace, right=True),
+        Column("lower bound", lambda call: call.times.bound, right=True),
+        Column("all calls", lambda call: call.times.bound_of_all, right=True),
+        Column(
+            "share",
+            lambda call: _share(call.row, call.labels[0], sums[call.labels[0]].bounds),
+            right=True,
+        ),
+        Column("estimate", lambda call: call.times.estimate, wraps=True),
     )
-    return Table(
-        columns,
-        [
-            (
-                f"{row.count:,}x",
-                row.title,
-                ", ".join(labels),
-                *cells,
-                _share(row, labels[0], sums[labels[0]].bounds),
-                estimate,
-            )
-            for row, (*cells, estimate), labels in found
-        ],
-        "Calls by their time",
-    )
+    return Table(columns, found, "Calls by their time")
 
 
 def _share(row: Row, label: str, sums: Mapping[str, BoundSum]) -> str:
@@ -581,20 +591,19 @@ def _bounds(row: Row) -> dict[str, list[float]]:
     return grouped((time["coverage"], time["bound_us"] or 0.0) for time in times)
 
 
-def _cells(row: Row, checked: Checked) -> tuple[str, ...]:
-    """Return the cells of a call from ``outcome`` on, without its part of the sum."""
+def _times(row: Row, checked: Checked) -> Times:
+    """Return the texts of a call on one target."""
     if checked.outcome != RUNS or "time" not in checked.facts:
-        return (checked.label, "", "", "", "", "", "")
+        return Times(checked.label)
     time = checked.facts["time"]
     bound = time["bound_us"]
-    return (
-        "",
-        checked.facts["path"],
-        str(time["launches"]),
-        short_bytes_text(checked.workspace_bytes),
-        "" if bound is None else bound_cell(bound, time["coverage"]),
-        "" if bound is None else bound_cell(row.count * bound, time["coverage"]),
-        _estimate_text(time["estimates"]),
+    return Times(
+        path=checked.facts["path"],
+        launches=str(time["launches"]),
+        workspace=short_bytes_text(checked.workspace_bytes),
+        bound="" if bound is None else bound_cell(bound, time["coverage"]),
+        bound_of_all="" if bound is None else bound_cell(row.count * bound, time["coverage"]),
+        estimate=_estimate_text(time["estimates"]),
     )
 
 
@@ -675,15 +684,12 @@ RECORDED_KERNELS = 12
 def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
     """Return a recording as a rich renderable; ``file`` is where its calls were written."""
     calls, kernels = recording["calls"], recording["not_modelled"]
-    rows = [
-        (
-            f"{call['count']}x",
-            call["op"],
-            ", ".join(f"{name} {value}" for name, value in call["inputs"].items()),
-            call.get("name", ""),
-        )
-        for call in calls
-    ]
+    columns = (
+        COUNT,
+        Column("op", lambda call: call["op"], key=True),
+        Column("inputs", _inputs, wraps=True, plain=True),
+        Column("called from", lambda call: call.get("name", ""), wraps=True),
+    )
     shown = [f"{name} {count}" for name, count in list(kernels.items())[:RECORDED_KERNELS]]
     more = (
         say(", and {kernels} more kinds", kernels=len(kernels) - RECORDED_KERNELS)
@@ -705,7 +711,7 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
             calls=calls_text(sum(call["count"] for call in calls), len(calls)),
             file=visible(str(file)),
         ),
-        *after_gap(_counted("op", "inputs", rows)),
+        *after_gap(Table(columns, calls)),
         *after_gap(_listed("not recognised", recording["not_recognised"])),
         *after_gap(_listed("remark on", recording.get("remarks", ()))),
         *(part for parts in unrecorded for part in parts),
@@ -717,35 +723,28 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
     )
 
 
+COUNT = Column("count", lambda entry: f"{entry['count']}x", right=True, key=True)
+"""Column of how often a recording has what a row shows."""
+
+
+def _inputs(call: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in call["inputs"].items())
+
+
 def _listed(title: str, entries: Iterable[Mapping[str, Any]]) -> Table:
     """Return a table of code with a reason and a place."""
-    return _counted(
-        title,
-        "why",
-        [
-            (
-                f"{entry['count']}x",
-                entry["what"],
-                entry["why"],
-                entry.get("name")
-                or (f"{entry['file']}:{entry['line']}" if "file" in entry else ""),
-            )
-            for entry in entries
-        ],
+    columns = (
+        COUNT,
+        Column(title, lambda entry: entry["what"], key=True),
+        Column("why", lambda entry: entry["why"], wraps=True, plain=True),
+        Column("called from", _called_from, wraps=True),
     )
+    return Table(columns, list(entries))
 
 
-def _counted(title: str, facts: str, rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table of what a recording counts, with its facts and its place."""
-    return Table(
-        (
-            Column("count", right=True, key=True),
-            Column(title, key=True),
-            Column(facts, wraps=True, plain=True),
-            Column("called from", wraps=True),
-        ),
-        rows,
-    )
+def _called_from(entry: Mapping[str, Any]) -> str:
+    place = f"{entry['file']}:{entry['line']}" if "file" in entry else ""
+    return entry.get("name") or place
 
 
 LEVELS = {ERROR: "fails", INFORMATIONAL: "informational", ACCEPTED: "in the baseline"}
@@ -788,64 +787,44 @@ def preflight_report(matrix: Matrix, file: str = "", command: str = "") -> Docum
 
 
 def _targets_table(matrix: Matrix) -> Table:
-    return Table(
-        (
-            *("target", "calls", "run", "overflow", "refused", "no tiling", "malformed", "unknown"),
-            *("not accepted", "peak workspace"),
+    columns = (
+        Column("target", lambda item: item[0]),
+        Column("calls", lambda item: item[1].lines),
+        Column("run", lambda item: item[1].runs),
+        Column("overflow", lambda item: item[1].overflows or ""),
+        Column("refused", lambda item: item[1].refused),
+        Column("no tiling", lambda item: item[1].failed),
+        Column("malformed", lambda item: item[1].malformed),
+        Column("unknown", lambda item: item[1].unknown),
+        Column("not accepted", lambda item: item[1].not_fine),
+        Column(
+            "peak workspace",
+            lambda item: short_bytes_text(item[1].peak_bytes) if item[1].peak else "",
         ),
-        tuple(
-            (
-                label,
-                summary.lines,
-                summary.runs,
-                summary.overflows or "",
-                summary.refused,
-                summary.failed,
-                summary.malformed,
-                summary.unknown,
-                summary.not_fine,
-                short_bytes_text(summary.peak_bytes) if summary.peak else "",
-            )
-            for label, summary in matrix.summaries().items()
-        ),
-        "Targets",
     )
+    return Table(columns, list(matrix.summaries().items()), "Targets")
 
 
 def _cells_table(matrix: Matrix) -> Table:
-    budget = matrix.policy.max_workspace
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (
-            row.line,
-            row.count,
-            str(row.remarks.get("name", "")),
-            row.op,
-            row.inputs,
-            *(cell_text(row.cells.get(label), budget) for label in matrix.labels),
-        )
-        for row in matrix.rows
+    columns = (
+        Column("line", lambda row: row.line),
+        Column("count", lambda row: row.count),
+        Column("name", lambda row: str(row.remarks.get("name", ""))),
+        Column("operator", lambda row: row.op),
+        Column("inputs", lambda row: row.inputs),
+        *_label_columns(matrix),
     )
-    return Table(
-        ("line", "count", "name", "operator", "inputs", *matrix.labels),
-        rows,
-        "Calls: workspace, or the code",
-    )
+    return Table(columns, matrix.rows, "Calls: workspace, or the code")
 
 
 def _faults_table(matrix: Matrix) -> Table:
-    return Table(
-        ("level", "fault", "operator", "where", "targets", "why"),
-        tuple(
-            (
-                LEVELS[fault.level],
-                fault.word,
-                fault.op,
-                lines_text(fault.rows),
-                ", ".join(fault.labels),
-                fault.reason,
-            )
-            for level in LEVELS
-            for fault in matrix.faults(level)
-        ),
-        "Not accepted",
+    columns = (
+        Column("level", lambda fault: LEVELS[fault.level]),
+        Column("fault", lambda fault: fault.word),
+        Column("operator", lambda fault: fault.op),
+        Column("where", lambda fault: lines_text(fault.rows)),
+        Column("targets", lambda fault: ", ".join(fault.labels)),
+        Column("why", lambda fault: fault.reason),
     )
+    faults = [fault for level in LEVELS for fault in matrix.faults(level)]
+    return Table(columns, faults, "Not accepted")

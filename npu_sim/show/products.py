@@ -11,11 +11,15 @@ from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 
 KIB = 1024
 SOC_COLUMNS = (
-    Column("SoC", key=True),
-    *(
-        Column(name, right=True)
-        for name in ("vector", "cube", "UB KiB", "L1 KiB", "L0C KiB", "L2 MiB", "HBM GiB", "MHz")
-    ),
+    Column("SoC", lambda profile: profile.soc + _default_mark(profile), key=True),
+    Column("vector", lambda profile: str(profile.chip.vector_cores), right=True),
+    Column("cube", lambda profile: str(profile.chip.cube_cores), right=True),
+    Column("UB KiB", lambda profile: f"{profile.chip.ub_bytes / KIB:g}", right=True),
+    Column("L1 KiB", lambda profile: f"{profile.chip.l1_bytes / KIB:g}", right=True),
+    Column("L0C KiB", lambda profile: f"{profile.chip.l0c_bytes / KIB:g}", right=True),
+    Column("L2 MiB", lambda profile: f"{profile.chip.l2_bytes / KIB**2:g}", right=True),
+    Column("HBM GiB", lambda profile: _memory(profile.chip.memory_bytes), right=True),
+    Column("MHz", lambda profile: f"{profile.chip.cube_clock_mhz:g}", right=True),
 )
 
 
@@ -30,13 +34,7 @@ def products_view(profiles: Sequence[Profile]) -> Group:
             Paragraph(
                 f"{product.name}: {product.title} ({product.title_zh})", "bold", is_line=True
             ),
-            Table(
-                SOC_COLUMNS,
-                [
-                    _soc_row(profile.with_soc(name), default=name == product.default_soc)
-                    for name in product.socs
-                ],
-            ),
+            Table(SOC_COLUMNS, [profile.with_soc(name) for name in product.socs]),
             lines_table(
                 [
                     ("dtypes", joined((Verbatim(", ".join(product.dtypes)), overflow))),
@@ -57,16 +55,9 @@ def products_view(profiles: Sequence[Profile]) -> Group:
     )
 
 
-def _soc_row(profile: Profile, default: bool) -> list[str]:
-    chip = profile.chip
-    return [
-        profile.soc + (" *" if default else ""),
-        str(chip.vector_cores),
-        str(chip.cube_cores),
-        f"{chip.ub_bytes / KIB:g}",
-        f"{chip.l1_bytes / KIB:g}",
-        f"{chip.l0c_bytes / KIB:g}",
-        f"{chip.l2_bytes / KIB**2:g}",
-        f"{chip.memory_bytes / KIB**3:.0f}" if chip.memory_bytes is not None else "?",
-        f"{chip.cube_clock_mhz:g}",
-    ]
+def _default_mark(profile: Profile) -> str:
+    return " *" if profile.soc == profile.product.default_soc else ""
+
+
+def _memory(memory_bytes: int | None) -> str:
+    return f"{memory_bytes / KIB**3:.0f}" if memory_bytes is not None else "?"

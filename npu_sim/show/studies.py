@@ -355,29 +355,17 @@ def rows_title(rows: VariableRows) -> str:
 
 def rows_table(rows: VariableRows) -> Table:
     """Return the worst rows that can differ."""
-    numbers = ("terms", "in", "cores", "spread", "ulp", "relative spread")
     columns = (
-        Column("row", key=True),
-        *(Column(name, right=True) for name in numbers),
-        Column("element"),
+        Column("row", lambda row: say(POSITIONS[row["axis"]], number=row["place"]), key=True),
+        Column("terms", lambda row: str(row["terms"]), right=True),
+        Column("in", lambda row: str(row["contributions"]), right=True),
+        Column("cores", lambda row: str(row["cores"]), right=True),
+        Column("spread", lambda row: f"{row['spread']:.3g}", right=True),
+        Column("ulp", lambda row: str(row["spread_ulp"]), right=True),
+        Column("relative spread", lambda row: f"{row['relative']:.2g}", right=True),
+        Column("element", lambda row: ", ".join(map(str, row["element"]))),
     )
-    return Table(
-        columns,
-        [
-            (
-                say(POSITIONS[row["axis"]], number=row["place"]),
-                str(row["terms"]),
-                str(row["contributions"]),
-                str(row["cores"]),
-                f"{row['spread']:.3g}",
-                str(row["spread_ulp"]),
-                f"{row['relative']:.2g}",
-                ", ".join(map(str, row["element"])),
-            )
-            for row in rows.as_dicts()
-        ],
-        rows_title(rows),
-    )
+    return Table(columns, rows.as_dicts(), rows_title(rows))
 
 
 def rows_csv(every: Sequence[VariableRows]) -> str:

@@ -13,7 +13,7 @@ from npu_sim.language import Text, calls_text, joined, say
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
 from npu_sim.show.curves import Axis, LimitLine, curve, curve_chart
-from npu_sim.show.layout import Block, Chart, Document, Drawing, Table, table_report
+from npu_sim.show.layout import Block, Chart, Column, Document, Drawing, Table, part, table_report
 from npu_sim.show.text import operator_title
 from npu_sim.sweeps.maps import (
     Area,
@@ -206,11 +206,17 @@ def sweep_report(
     )
     tables = [
         *(
-            Table((name, "calls"), tuple(counts.items()), name)
+            Table((Column(name, part(0)), Column("calls", part(1))), tuple(counts.items()), name)
             for name, counts in data["counts"].items()
         ),
-        Table(("what", "value"), peak_rows, "Largest workspace of a kernel"),
-        Table(("name", "values"), axes, "Varied sizes", folded=True),
+        Table(
+            (Column("what", part(0)), Column("value", part(1))),
+            peak_rows,
+            "Largest workspace of a kernel",
+        ),
+        Table(
+            (Column("name", part(0)), Column("values", part(1))), axes, "Varied sizes", folded=True
+        ),
     ]
     return table_report(
         sentence, sentence, tables, sweep_charts(area, curves, data["counts"]), command=command

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npu_sim.language import Text, joined, percent_text, say, time_text
-from npu_sim.show.layout import Document, Drawing, Paragraph, Section, Table, lines_table
+from npu_sim.show.layout import Column, Document, Drawing, Paragraph, Section, Table, lines_table
 from npu_sim.show.times import (
     NOT_MEASURED,
     bound_cell,
@@ -47,6 +47,8 @@ def time_section(data: Mapping[str, Any], title: str = "Work over time") -> Sect
     )
 
 
+CALL = (Column("call", lambda item: item[0]), Column("SoC", lambda item: item[1].soc))
+"""First columns of tables whose records begin with the name of a call and its timeline."""
 MOST_DRAWN = 4
 """Maximum number of calls drawn over time in one report."""
 
@@ -71,25 +73,24 @@ def timeline_report(
     sentence = lowest_text([timeline for _, timeline in timelines])
     coverages = coverage_lines(timeline.coverage for _, timeline in timelines)
     changes = Table(
-        ("call", "SoC", "change", "at least", "saved", "without"),
-        [
-            (
-                name,
-                timeline.soc,
-                change.change,
-                covered_time(change.bound_us, timeline.coverage),
-                percent_text(change.saved_share),
-                joined(change.without, ", "),
-            )
-            for name, timeline in timelines
-            for change in timeline.changes
-        ],
+        (
+            *CALL,
+            Column("change", lambda item: item[2].change),
+            Column("at least", lambda item: covered_time(item[2].bound_us, item[1].coverage)),
+            Column("saved", lambda item: percent_text(item[2].saved_share)),
+            Column("without", lambda item: joined(item[2].without, ", ")),
+        ),
+        [(name, timeline, change) for name, timeline in timelines for change in timeline.changes],
         "the call, changed",
     )
     prices = Table(
-        ("call", "SoC", "deterministic computation off and on", "note"),
+        (
+            *CALL,
+            Column("deterministic computation off and on", lambda item: item[2]),
+            Column("note", lambda item: item[3]),
+        ),
         [
-            (name, timeline.soc, price, note)
+            (name, timeline, price, note)
             for name, timeline in timelines
             for _, price, note in determinism_lines(timeline.determinism)
         ],
@@ -113,53 +114,36 @@ def timeline_report(
 
 
 def _bounds_table(timelines: Sequence[tuple[str, Timeline]]) -> Table:
-    return Table(
-        (
-            *("call", "SoC", "clock MHz", "lower bound", "kernel", "limited by"),
-            *("busy share of the kernel", "imbalance"),
-            *("kernel reads, bytes", "kernel writes, bytes"),
-        ),
-        [
-            (
-                name,
-                timeline.soc,
-                timeline.clock_mhz,
-                bound_cell(timeline.bound_us, timeline.coverage),
-                time_text(timeline.kernel_us),
-                timeline.binding_pipe,
-                busy_text(timeline),
-                timeline.imbalance,
-                timeline.read_bytes,
-                timeline.written_bytes,
-            )
-            for name, timeline in timelines
-        ],
+    columns = (
+        *CALL,
+        Column("clock MHz", lambda item: item[1].clock_mhz),
+        Column("lower bound", lambda item: bound_cell(item[1].bound_us, item[1].coverage)),
+        Column("kernel", lambda item: time_text(item[1].kernel_us)),
+        Column("limited by", lambda item: item[1].binding_pipe),
+        Column("busy share of the kernel", lambda item: busy_text(item[1])),
+        Column("imbalance", lambda item: item[1].imbalance),
+        Column("kernel reads, bytes", lambda item: item[1].read_bytes),
+        Column("kernel writes, bytes", lambda item: item[1].written_bytes),
     )
+    return Table(columns, timelines)
 
 
 def _launches_table(timelines: Sequence[tuple[str, Timeline]]) -> Table:
-    return Table(
-        (
-            *("call", "SoC", "kernel", "at least", "estimate", "share", "limited by"),
-            *("bytes read", "bytes written", "evidence"),
-        ),
-        [
-            (
-                name,
-                timeline.soc,
-                launch.kernel,
-                time_text(launch.us),
-                _estimate_cell(launch),
-                percent_text(launch.share),
-                launch.binds,
-                launch.read_bytes,
-                launch.written_bytes,
-                launch.evidence.value,
-            )
-            for name, timeline in timelines
-            for launch in timeline.launches
-        ],
+    columns = (
+        *CALL,
+        Column("kernel", lambda item: item[2].kernel),
+        Column("at least", lambda item: time_text(item[2].us)),
+        Column("estimate", lambda item: _estimate_cell(item[2])),
+        Column("share", lambda item: percent_text(item[2].share)),
+        Column("limited by", lambda item: item[2].binds),
+        Column("bytes read", lambda item: item[2].read_bytes),
+        Column("bytes written", lambda item: item[2].written_bytes),
+        Column("evidence", lambda item: item[2].evidence.value),
     )
+    launches = [
+        (name, timeline, launch) for name, timeline in timelines for launch in timeline.launches
+    ]
+    return Table(columns, launches)
 
 
 def _estimate_cell(launch: LaunchTime) -> str:

@@ -1,7 +1,7 @@
 """Timelines as text: the bound, the binding resource, and what the bound leaves out."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from rich.console import Group
 
@@ -24,30 +24,49 @@ from npu_sim.show.times import (
 from npu_sim.status import Unplanned
 from npu_sim.timelines.model import Timeline
 
+
+class Row(NamedTuple):
+    """A timeline of a comparison, or why there is none."""
+
+    call: str
+    soc: str
+    found: Timeline | Unplanned
+
+
+def _timed(cell: Callable[[Timeline], str]) -> Callable[[Row], str]:
+    """Return the function that shows the timeline of a row; empty without one."""
+    return lambda row: cell(row.found) if isinstance(row.found, Timeline) else ""
+
+
+def _bound(row: Row) -> str:
+    if not isinstance(row.found, Timeline):
+        return say(row.found.label)
+    return bound_cell(row.found.bound_us, row.found.coverage)
+
+
+def _busy(timeline: Timeline) -> str:
+    return " ".join(f"{pipe} {100 * share:.0f}%" for pipe, share in timeline.busy_share.items())
+
+
 COLUMNS = (
-    Column("call", key=True, wraps=True),
-    Column("SoC", key=True),
-    Column("MHz", right=True),
-    Column("lower bound", right=True),
-    Column("estimate"),
-    Column("largest launch"),
-    Column("busy share of the kernel"),
-    Column("imbalance", right=True),
+    Column("call", lambda row: row.call, key=True, wraps=True),
+    Column("SoC", lambda row: row.soc, key=True),
+    Column("MHz", _timed(lambda timeline: f"{timeline.clock_mhz:g}"), right=True),
+    Column("lower bound", _bound, right=True),
+    Column("estimate", _timed(estimate_cell)),
+    Column("largest launch", _timed(largest_text)),
+    Column("busy share of the kernel", _timed(_busy)),
+    Column("imbalance", _timed(lambda timeline: f"{timeline.imbalance:.3f}"), right=True),
 )
 
 
-def _cells(timeline: Timeline | Unplanned) -> tuple[str, ...]:
-    """Return one timeline, or that there is none, as cells of a comparison, after call and SoC."""
-    if not isinstance(timeline, Timeline):
-        return ("", say(timeline.label))
-    return (
-        f"{timeline.clock_mhz:g}",
-        bound_cell(timeline.bound_us, timeline.coverage),
-        estimate_cell(timeline),
-        largest_text(timeline),
-        " ".join(f"{pipe} {100 * share:.0f}%" for pipe, share in timeline.busy_share.items()),
-        f"{timeline.imbalance:.3f}",
+def _merged(rows: Iterable[Row]) -> list[Row]:
+    """Join the rows of SoCs whose cells are equal."""
+    alike = grouped(
+        ((row.call, *(column.cell(row) for column in COLUMNS if column.name != "SoC")), row)
+        for row in rows
     )
+    return [same[0]._replace(soc=socs_text([row.soc for row in same])) for same in alike.values()]
 
 
 @view_of.register
@@ -84,7 +103,6 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) ->
     - ``compared``: name of the call, SoC, and timeline or refusal.
     """
     shown = [timeline for _, _, timeline in compared if isinstance(timeline, Timeline)]
-    socs = grouped(((name, _cells(found)), soc) for name, soc, found in compared)
     reasons = grouped(
         (found.message, f"{name}, {soc}")
         for name, soc, found in compared
@@ -105,7 +123,7 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) ->
     return stack(
         Paragraph(lowest_text(shown), "bold green"),
         "",
-        Table(COLUMNS, [(name, socs_text(alike), *cells) for (name, cells), alike in socs.items()]),
+        Table(COLUMNS, _merged(Row(*row) for row in compared)),
         *after_gap(
             lines_table(
                 ("refused", reason, joined(dict.fromkeys(where)))

@@ -55,12 +55,6 @@ MOST_SOCS = 3
 """SoCs that a line names where several products were tried."""
 MOST_ROWS = 5
 """Elements and rows that the text lists; reports and JSON have more."""
-COLUMNS = (
-    Column("element", key=True),
-    *(Column(name) for name in ("verdict", "given", "computed")),
-    Column("reason", wraps=True),
-)
-"""Columns of the worst elements."""
 
 
 def sentence(verdict: OutputVerdict, product: str = "") -> str:
@@ -172,21 +166,14 @@ def _explanation(explanation: Explanation) -> str:
 
 
 def _worst_elements(verdict: OutputVerdict, most: int = WORST_ELEMENTS, indent: int = 0) -> Table:
-    return Table(
-        COLUMNS,
-        [
-            (
-                ", ".join(map(str, index)),
-                verdict.status_of(index),
-                str(verdict.given[index]),
-                str(verdict.expected[index]),
-                verdict.reason(index),
-            )
-            for index in verdict.worst[:most]
-        ],
-        "Worst elements",
-        indent=indent,
+    columns = (
+        Column("element", lambda index: ", ".join(map(str, index)), key=True),
+        Column("verdict", verdict.status_of),
+        Column("given", lambda index: str(verdict.given[index])),
+        Column("computed", lambda index: str(verdict.expected[index])),
+        Column("reason", verdict.reason, wraps=True),
     )
+    return Table(columns, verdict.worst[:most], "Worst elements", indent=indent)
 
 
 def place_lines(answer: Verification) -> list[tuple[str, str]]:
@@ -264,21 +251,14 @@ def _differing_rows(
     difference: ResultDifference, most: int = WORST_ELEMENTS, indent: int = 0
 ) -> Table:
     """Return the rows of two results that differ most."""
-    return Table(
-        ("row", "elements", "largest difference", "first result", "second result"),
-        [
-            (
-                ", ".join(map(str, row["index"])),
-                str(row["elements"]),
-                f"{row['largest_difference']:.3g}",
-                Text(row["first"]),
-                Text(row["second"]),
-            )
-            for row in difference.rows[:most]
-        ],
-        "Rows",
-        indent=indent,
+    columns = (
+        Column("row", lambda row: ", ".join(map(str, row["index"]))),
+        Column("elements", lambda row: str(row["elements"])),
+        Column("largest difference", lambda row: f"{row['largest_difference']:.3g}"),
+        Column("first result", lambda row: Text(row["first"])),
+        Column("second result", lambda row: Text(row["second"])),
     )
+    return Table(columns, difference.rows[:most], "Rows", indent=indent)
 
 
 @view_of.register

@@ -1,26 +1,14 @@
 """The kernels, areas and buckets of a workspace as tables."""
 
+from collections.abc import Iterable
+
 from rich.console import RenderableType
 
 from npu_sim.language import bytes_text, count_text, joined, say
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Workspace, WorkspaceNode
+from npu_sim.plans.model import Workspace, WorkspaceArea, WorkspaceNode
 from npu_sim.show.layout import Column, Paragraph, Table, stack
 from npu_sim.show.text import name_text
-
-SIZES = (Column("bytes", right=True), Column("offset", right=True))
-KERNELS = (
-    Column("node", right=True, key=True),
-    *(Column(name, wraps=True) for name in ("kernel", "reads", "writes for later")),
-    Column("own workspace", wraps=True),
-)
-AREAS = (
-    Column("area", wraps=True, key=True),
-    *SIZES,
-    Column("bucket", right=True),
-    Column("lives at", wraps=True),
-)
-BUCKETS = (Column("bucket", right=True, key=True), *SIZES, Column("areas in it", wraps=True))
 
 
 def workspace_tables(workspace: Workspace, indent: int = 0) -> RenderableType:
@@ -36,48 +24,47 @@ def tables_of_workspace(workspace: Workspace, indent: int = 0) -> dict[str, Tabl
     if not workspace.nodes:
         return {}
     names = {str(area.name): area.name for area in workspace.areas}
-    kernels = [
-        (
-            str(number),
-            node.name,
-            *(
-                joined((name_text(names.get(name, name)) for name in tensors), ", ")
-                for tensors in (node.inputs, node.outputs)
-            ),
-            _own(node),
-        )
-        for number, node in enumerate(workspace.nodes)
-    ]
-    areas = [
-        (
-            area.name,
-            count_text(area.bytes),
-            count_text(area.offset),
-            str(area.bucket),
-            say("node {first_node}", first_node=area.first_node)
-            if area.first_node == area.last_node
-            else say(
-                "nodes {first_node} to {last_node}",
-                first_node=area.first_node,
-                last_node=area.last_node,
-            ),
-        )
-        for area in workspace.areas
-    ]
-    buckets = [
-        (
-            str(number),
-            count_text(bucket.bytes),
-            count_text(bucket.offset),
-            joined((area.name for area in workspace.areas if area.bucket == number), ", "),
-        )
-        for number, bucket in enumerate(workspace.buckets)
-    ]
+
+    def named(tensors: Iterable[str]) -> str:
+        return joined((name_text(names.get(name, name)) for name in tensors), ", ")
+
+    def areas_of(number: int) -> str:
+        return joined((area.name for area in workspace.areas if area.bucket == number), ", ")
+
+    kernels = (
+        Column("node", lambda item: str(item[0]), right=True, key=True),
+        Column("kernel", lambda item: item[1].name, wraps=True),
+        Column("reads", lambda item: named(item[1].inputs), wraps=True),
+        Column("writes for later", lambda item: named(item[1].outputs), wraps=True),
+        Column("own workspace", lambda item: _own(item[1]), wraps=True),
+    )
+    areas = (
+        Column("area", lambda area: area.name, wraps=True, key=True),
+        Column("bytes", lambda area: count_text(area.bytes), right=True),
+        Column("offset", lambda area: count_text(area.offset), right=True),
+        Column("bucket", lambda area: str(area.bucket), right=True),
+        Column("lives at", _lifetime, wraps=True),
+    )
+    buckets = (
+        Column("bucket", lambda item: str(item[0]), right=True, key=True),
+        Column("bytes", lambda item: count_text(item[1].bytes), right=True),
+        Column("offset", lambda item: count_text(item[1].offset), right=True),
+        Column("areas in it", lambda item: areas_of(item[0]), wraps=True),
+    )
     return {
-        "Kernels": Table(KERNELS, kernels, indent=indent),
-        "Areas": Table(AREAS, areas, indent=indent),
-        "Buckets": Table(BUCKETS, buckets, indent=indent),
+        "Kernels": Table(kernels, list(enumerate(workspace.nodes)), indent=indent),
+        "Areas": Table(areas, workspace.areas, indent=indent),
+        "Buckets": Table(buckets, list(enumerate(workspace.buckets)), indent=indent),
     }
+
+
+def _lifetime(area: WorkspaceArea) -> str:
+    """Return the kernels from the first to the last that use an area."""
+    if area.first_node == area.last_node:
+        return say("node {first_node}", first_node=area.first_node)
+    return say(
+        "nodes {first_node} to {last_node}", first_node=area.first_node, last_node=area.last_node
+    )
 
 
 def _own(node: WorkspaceNode) -> str:

@@ -14,6 +14,7 @@ from npu_sim.show.layout import (
     Table,
     lines_table,
     longest_word,
+    part,
     render,
     stack,
     wrapped,
@@ -38,10 +39,10 @@ SENTENCES = st.lists(WORDS, max_size=12).map(" ".join)
 CHINESE = "不支持（dy）的数据类型为bfloat16，请使用 float16。"
 SOCS = Table(
     (
-        Column("SoC", key=True),
-        Column("outcome", plain=True),
-        Column("cores", right=True),
-        Column("caveats"),
+        Column("SoC", part(0), key=True),
+        Column("outcome", part(1), plain=True),
+        Column("cores", part(2), right=True),
+        Column("caveats", part(3)),
     ),
     [("Ascend910B1, 910B2, 910B2C", "runs", "48", ""), ("Ascend910A", "refused 161002", "", "")],
 )
@@ -130,7 +131,7 @@ def test_columns_that_do_not_fit_become_blocks():
         "  refused 161002",
     ]
     table = Table(
-        (Column("SoC", key=True), Column("estimate"), Column("bound")),
+        (Column("SoC", part(0), key=True), Column("estimate", part(1)), Column("bound", part(2))),
         [("910B1", "V about 146 us (110 to 183)", "76.977 us")],
     )
     assert render(table, 36).splitlines() == [
@@ -142,7 +143,7 @@ def test_columns_that_do_not_fit_become_blocks():
 
 
 def test_a_table_can_provide_its_own_narrow_form():
-    table = Table((Column("call"),), [("x" * 30,)], narrow=Paragraph("too narrow"))
+    table = Table((Column("call", part(0)),), [("x" * 30,)], narrow=Paragraph("too narrow"))
     assert render(table, 20) == "too narrow"
     assert render(table, 30).splitlines() == ["call", "x" * 30]
 
@@ -157,7 +158,8 @@ def test_without_a_width_a_record_is_one_line():
 
 def test_numbers_of_a_column_are_right_aligned():
     table = Table(
-        (Column("area"), Column("bytes", right=True)), [("sort", "786432"), ("sync", "3072")]
+        (Column("area", part(0)), Column("bytes", part(1), right=True)),
+        [("sort", "786432"), ("sync", "3072")],
     )
     assert render(table, 80).splitlines()[1:] == ["sort  786432", "sync    3072"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from npu_sim.show.curves import Axis, LimitLine, curve, curve_chart
 from npu_sim.show.html import render
-from npu_sim.show.layout import Table, table_report
+from npu_sim.show.layout import Column, Table, part, table_report
 from npu_sim.show.plan_report import plan_report
 from tests.show.test_reports import planned
 
@@ -39,7 +39,7 @@ def curved():
         table_report(
             "A sweep",
             "200 calls",
-            [Table(("dim", "bytes"), rows, "rows")],
+            [Table((Column("dim", part(0)), Column("bytes", part(1))), rows, "rows")],
             figures,
             notes=["a note"],
         )

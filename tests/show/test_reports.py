@@ -11,7 +11,7 @@ from npu_sim.language import count_text, using_language
 from npu_sim.operators.timelines import timeline
 from npu_sim.questions.explain import with_changes
 from npu_sim.show.html import block_html, render
-from npu_sim.show.layout import Table
+from npu_sim.show.layout import Column, Table, part
 from npu_sim.show.pictures import MOST_BINS, order_strip, order_strip_data, order_strips
 from npu_sim.show.plan_report import plan_report, plan_sections, result_report
 from npu_sim.show.timeline_report import timeline_report
@@ -132,9 +132,9 @@ def test_every_core_buffer_and_part_has_a_tooltip(name):
         assert {f"{buffer.name}: {buffer.bytes} bytes" for buffer in memory.allocations} <= {
             title.split(",")[0] for title in titles
         }
-    for part in plan.workspace.parts:
+    for area in plan.workspace.parts:
         assert any(
-            title.startswith(f"{part.name}: ") and part.evidence in title for title in titles
+            title.startswith(f"{area.name}: ") and area.evidence in title for title in titles
         )
 
 
@@ -256,4 +256,4 @@ def test_a_single_row_that_can_differ_is_visible_on_the_strip():
     ("number", "shown"), [(16384, "16384"), (16777216, "16,777,216"), (0.25, "0.25")]
 )
 def test_large_integers_in_tables_have_separators(number, shown):
-    assert f">{shown}</td>" in block_html(Table(("bytes",), ((number,),)))
+    assert f">{shown}</td>" in block_html(Table((Column("bytes", part(0)),), ((number,),)))

@@ -1,13 +1,23 @@
 """The device kit: what was written, and what a device's results show, as text and as a report."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich.console import RenderableType
 
 from npu_sim.framework.describing import counted
 from npu_sim.language import Text, joined, say
 from npu_sim.show import document_of, view_of
-from npu_sim.show.layout import Document, Paragraph, Table, after_gap, filled, lines_table, stack
+from npu_sim.show.layout import (
+    Column,
+    Document,
+    Paragraph,
+    Table,
+    after_gap,
+    filled,
+    lines_table,
+    stack,
+)
 from npu_sim.tools.device_kit.check import KitCheck
 from npu_sim.tools.device_kit.folder import Kit
 
@@ -134,27 +144,27 @@ def check_view(answer: KitCheck) -> RenderableType:
     )
 
 
+def _cores(mode: Any) -> str:
+    return "" if mode.cores is None else f"{mode.cores} / {mode.planned_cores}"
+
+
 @document_of.register
 def check_document(answer: KitCheck) -> Document:
     """Return the report: the verdicts, what is not as planned, and every call."""
-    headings = ("call", "operator", "deterministic", "verdict", "cores", "time", "bound", "path")
-    rows = [
-        (
-            mode.number,
-            mode.operator,
-            say("on") if mode.deterministic else say("off"),
-            say(mode.verdict),
-            "" if mode.cores is None else f"{mode.cores} / {mode.planned_cores}",
-            "" if mode.us is None else f"{mode.us:.3g} us",
-            "" if not mode.bound_us else f"{mode.bound_us:.3g} us",
-            mode.path,
-        )
-        for mode in answer.modes
-    ]
+    columns = (
+        Column("call", lambda mode: mode.number),
+        Column("operator", lambda mode: mode.operator),
+        Column("deterministic", lambda mode: say("on") if mode.deterministic else say("off")),
+        Column("verdict", lambda mode: say(mode.verdict)),
+        Column("cores", _cores),
+        Column("time", lambda mode: "" if mode.us is None else f"{mode.us:.3g} us"),
+        Column("bound", lambda mode: f"{mode.bound_us:.3g} us" if mode.bound_us else ""),
+        Column("path", lambda mode: mode.path),
+    )
     sections = filled(
         (say("Verdicts"), [lines_table(lines_of(answer))]),
         (say("Not as planned"), [lines_table(findings_of(answer))]),
-        (say("Calls"), [Table(headings, rows)]),
+        (say("Calls"), [Table(columns, answer.modes)]),
     )
     title = headline(answer)
     return Document(title, title, sections, "", "bad" if answer.contradicted else "good")

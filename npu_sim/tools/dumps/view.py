@@ -18,7 +18,7 @@ from npu_sim.show.layout import (
     lines_table,
     stack,
 )
-from npu_sim.show.verdicts import COLUMNS, MEASURED
+from npu_sim.show.verdicts import MEASURED
 from npu_sim.tools.dumps.differences import RUNS, CallInDump
 from npu_sim.tools.dumps.reading import DumpReading, EntryNote
 
@@ -26,12 +26,6 @@ MOST_KINDS = 6
 """Functions that are not modelled are listed up to this number."""
 MOST_LINES = 4
 """Differences and entries of a kind are listed up to this number; reports and JSON have all."""
-CALL_COLUMNS = (
-    Column("step and rank"),
-    Column("entry", key=True),
-    Column("operator"),
-    *(Column(name, wraps=True) for name in ("outcome", "verdict", "in the other dump")),
-)
 
 
 @view_of.register
@@ -48,14 +42,14 @@ def dump_view(reading: DumpReading) -> RenderableType:
     details = ((*line, entry) for call, entry in entries for line in call_lines(call))
     return stack(
         lines_table(head_lines(reading)),
-        *after_gap(Table(CALL_COLUMNS, call_rows(reading))),
+        *after_gap(Table(call_columns(reading), reading.calls)),
         *after_gap(lines_table(details, styles={"impossible": "red", "unreachable": "red"})),
         *after_gap(lines_table(comparison_lines(reading, MOST_LINES))),
     )
 
 
-def call_rows(reading: DumpReading) -> list[tuple[str, ...]]:
-    """Return the calls in their order, as cells under ``CALL_COLUMNS``."""
+def call_columns(reading: DumpReading) -> tuple[Column, ...]:
+    """Return the columns of a table of calls."""
     several = len(reading.places) > 1
     places = {call.place for call in reading.other_calls}
     # the only dumps of two folders are compared although their places are named apart
@@ -64,17 +58,18 @@ def call_rows(reading: DumpReading) -> list[tuple[str, ...]]:
         (call.entry, call.operator, "" if single else call.place): _verdict(call)
         for call in reading.other_calls
     }
-    return [
-        (
-            call.place if several else "",
-            call.entry,
-            call.operator,
-            _outcome(call),
-            _verdict(call),
-            others.get((call.entry, call.operator, "" if single else call.place), ""),
-        )
-        for call in reading.calls
-    ]
+
+    def other(call: CallInDump) -> str:
+        return others.get((call.entry, call.operator, "" if single else call.place), "")
+
+    return (
+        Column("step and rank", lambda call: call.place if several else ""),
+        Column("entry", lambda call: call.entry, key=True),
+        Column("operator", lambda call: call.operator),
+        Column("outcome", _outcome, wraps=True),
+        Column("verdict", _verdict, wraps=True),
+        Column("in the other dump", other, wraps=True),
+    )
 
 
 def head_lines(reading: DumpReading) -> list[tuple[str, str]]:
@@ -213,17 +208,18 @@ def _compared(reading: DumpReading) -> str:
 def dump_report(reading: DumpReading, command: str = "") -> Document:
     """Return the report of a dump; ``command`` is the command that reproduces it."""
     different = {(difference.place, difference.entry) for difference in reading.differences}
-    rows = [
-        (*row, say("difference") if (described.place, described.entry) in different else "")
-        for described, row in zip(reading.calls, call_rows(reading), strict=True)
-    ]
+    columns = (
+        *call_columns(reading),
+        Column(
+            "difference",
+            lambda call: say("difference") if (call.place, call.entry) in different else "",
+        ),
+    )
     colours = tuple("c3" if call.impossible else "" for call in reading.calls)
     most = len(reading.differences) + len(reading.unmatched)
     sections = (
         Section("Dump", (lines_table(head_lines(reading)),)),
-        Section(
-            "Calls in their order", (Table((*CALL_COLUMNS, "difference"), rows, colours=colours),)
-        ),
+        Section("Calls in their order", (Table(columns, reading.calls, colours=colours),)),
         *filled(
             ("Comparison", [lines_table(comparison_lines(reading, most))]),
             *(_details(described, "") for described in reading.calls),
@@ -258,12 +254,11 @@ def _output(output: str, detail: Mapping[str, Any]) -> Iterable[Block]:
         if count
     )
     yield lines_table([(output, joined(counts, ", "))])
-    cells = ("status", "given", "expected", "reason")
-    yield Table(
-        COLUMNS,
-        [
-            (", ".join(map(str, element["index"])), *(element[name] for name in cells))
-            for element in detail["worst"]
-        ],
-        "Worst elements",
+    columns = (
+        Column("element", lambda element: ", ".join(map(str, element["index"])), key=True),
+        Column("verdict", lambda element: element["status"]),
+        Column("given", lambda element: element["given"]),
+        Column("computed", lambda element: element["expected"]),
+        Column("reason", lambda element: element["reason"], wraps=True),
     )
+    yield Table(columns, detail["worst"], "Worst elements")

@@ -105,34 +105,48 @@ def measured_profile_view(
 
 def _groups_table(groups: Sequence[MeasuredGroup], whole_us: float) -> Table:
     """Return equal launches, a row each; ``whole_us`` is the measured time of the file."""
-    return Table(
-        (
-            Column("kernel", wraps=True, key=True),
-            *(
-                Column(name, right=True)
-                for name in ("launches", "share", "measured", "bound", "gap")
-            ),
-            Column("estimate", wraps=True),
-            Column("busiest pipe"),
+
+    def share(item: Any) -> str:
+        return percent_text(item[1]["total_us"] / whole_us) if whole_us else ""
+
+    columns = (
+        Column("kernel", lambda item: _kernel(item[1]), wraps=True, key=True),
+        Column("launches", lambda item: str(item[1]["count"]), right=True),
+        Column("share", share, right=True),
+        Column("measured", lambda item: time_text(item[1]["median_us"]), right=True),
+        Column("bound", lambda item: _bound(item[1]["bound_us"], item[0].coverage), right=True),
+        Column("gap", lambda item: _gap(item[1]["median_us"], item[1]["bound_us"]), right=True),
+        Column(
+            "estimate",
+            lambda item: estimate_text(item[0].estimate) if item[0].estimate else "",
+            wraps=True,
         ),
-        [_group_cells(group, whole_us) for group in groups],
+        Column("busiest pipe", lambda item: _busiest(item[0], item[1]["median_us"])),
+    )
+    return Table(
+        columns,
+        [(group, group.as_dict()) for group in groups],
         styles=["red" if group.faster_than_bound else "" for group in groups],
     )
 
 
-def _group_cells(group: MeasuredGroup, whole_us: float) -> tuple[str, ...]:
-    facts = group.as_dict()
-    measured, bound, pipe = facts["median_us"], facts["bound_us"], group.busiest_pipe
-    return (
-        " ".join((facts["kernel"], ", ".join(facts["inputs"] or ()))),
-        str(facts["count"]),
-        percent_text(facts["total_us"] / whole_us) if whole_us else "",
-        time_text(measured),
-        bound_cell(bound, group.coverage) if bound else "",
-        f"{measured / bound:.1f}x" if bound else "",
-        estimate_text(group.estimate) if group.estimate else "",
-        f"{pipe} {percent_text(group.busy_us[pipe] / measured)}" if pipe and measured else "",
-    )
+def _kernel(facts: Mapping[str, Any]) -> str:
+    return " ".join((facts["kernel"], ", ".join(facts["inputs"] or ())))
+
+
+def _bound(bound_us: float | None, coverage: str) -> str:
+    return bound_cell(bound_us, coverage) if bound_us else ""
+
+
+def _gap(measured_us: float, bound_us: float | None) -> str:
+    return f"{measured_us / bound_us:.1f}x" if bound_us else ""
+
+
+def _busiest(group: MeasuredGroup, measured_us: float) -> str:
+    pipe = group.busiest_pipe
+    if not pipe or not measured_us:
+        return ""
+    return f"{pipe} {percent_text(group.busy_us[pipe] / measured_us)}"
 
 
 def file_lines(answer: MeasuredProfile, pattern: str = "") -> list[Line]:
@@ -206,22 +220,18 @@ def _call_title(calls: CallGroup) -> str:
 
 def _call_table(calls: CallGroup) -> Table:
     """Return the launches of a call, a row each; unknown cells are empty."""
-    return Table(
-        (
-            Column("launch", key=True),
-            *(Column(name, right=True) for name in ("measured", "share", "bound", "cores")),
-        ),
-        [
-            (
-                call["kernel"],
-                time_text(call["median_us"]),
-                percent_text(call["share"]),
-                time_text(call["bound_us"]),
-                "" if call["measured_block_dim"] is None else str(call["measured_block_dim"]),
-            )
-            for call in calls.as_dict()["launches"]
-        ],
+    columns = (
+        Column("launch", lambda launch: launch["kernel"], key=True),
+        Column("measured", lambda launch: time_text(launch["median_us"]), right=True),
+        Column("share", lambda launch: percent_text(launch["share"]), right=True),
+        Column("bound", lambda launch: time_text(launch["bound_us"]), right=True),
+        Column("cores", lambda launch: _number(launch["measured_block_dim"]), right=True),
     )
+    return Table(columns, calls.as_dict()["launches"])
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
 
 
 def _call_assumption_lines(calls: CallGroup) -> list[Line]:
@@ -594,23 +604,24 @@ def _ceiling_note(ceiling: Ceiling) -> str:
 
 
 def _shapes(answer: CalibrationAnswer) -> Table:
-    return Table(
-        (
-            Column("vector pipe of", key=True),
-            Column("launches", right=True),
-            *(Column(name) for name in ("measured", "estimate", "ratio")),
+    columns = (
+        Column(
+            "vector pipe of",
+            lambda shape: f"{shape.kernel} {shape.inputs[0] if shape.inputs else ''}",
+            key=True,
         ),
-        [
-            (
-                f"{shape.kernel} {shape.inputs[0] if shape.inputs else ''}",
-                str(shape.count),
-                say("{measured_us:.2f} us", measured_us=shape.measured_us),
-                say("{estimate_us:.2f} us", estimate_us=shape.estimate_us),
-                f"{shape.ratio:.3f}" + ("" if shape.used else Text(", not used")),
-            )
-            for shape in answer.shapes
-        ],
+        Column("launches", lambda shape: str(shape.count), right=True),
+        Column(
+            "measured", lambda shape: say("{measured_us:.2f} us", measured_us=shape.measured_us)
+        ),
+        Column(
+            "estimate", lambda shape: say("{estimate_us:.2f} us", estimate_us=shape.estimate_us)
+        ),
+        Column(
+            "ratio", lambda shape: f"{shape.ratio:.3f}" + ("" if shape.used else Text(", not used"))
+        ),
     )
+    return Table(columns, answer.shapes)
 
 
 @view_of.register
@@ -623,26 +634,34 @@ def comparison_view(comparison: ProfileComparison) -> RenderableType:
         us=time_text(comparison.us),
         before_us=time_text(comparison.before_us),
     )
-    numbers = ("launches", "time before", "time after", "ratio", "share")
-    columns = (Column("kernel", key=True), *(Column(name, right=True) for name in numbers))
+    columns = (
+        Column("kernel", lambda change: change.kernel, key=True),
+        Column(
+            "launches", lambda change: f"{change.launches_before} -> {change.launches}", right=True
+        ),
+        Column(
+            "time before",
+            lambda change: time_text(change.before_us) if change.launches_before else "",
+            right=True,
+        ),
+        Column(
+            "time after", lambda change: time_text(change.us) if change.launches else "", right=True
+        ),
+        Column("ratio", _ratio, right=True),
+        Column(
+            "share",
+            lambda change: percent_text(change.share) if change.launches else "",
+            right=True,
+        ),
+    )
     return stack(
-        Paragraph(title, "bold green", is_line=True),
-        "",
-        Table(columns, [_cells(kernel) for kernel in comparison.kernels]),
+        Paragraph(title, "bold green", is_line=True), "", Table(columns, comparison.kernels)
     )
 
 
-def _cells(change: KernelChange) -> tuple[str, ...]:
-    ratio = "" if change.ratio is None else f"{change.ratio:.2f}x"
-    if not change.launches_before:
-        ratio = "new"
+def _ratio(change: KernelChange) -> str:
     if not change.launches:
-        ratio = "missing"
-    return (
-        change.kernel,
-        f"{change.launches_before} -> {change.launches}",
-        time_text(change.before_us) if change.launches_before else "",
-        time_text(change.us) if change.launches else "",
-        ratio,
-        percent_text(change.share) if change.launches else "",
-    )
+        return "missing"
+    if not change.launches_before:
+        return "new"
+    return "" if change.ratio is None else f"{change.ratio:.2f}x"
