@@ -11,6 +11,7 @@ from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
+from pathlib import Path
 from string import Formatter
 from typing import NamedTuple
 
@@ -72,12 +73,11 @@ def _calls(package: str) -> Iterator[tuple[str, str, str]]:
     They are read from the sources, so that a caveat stands once, where a plan or run states it:
     most are stated for rare calls only, which nobody could make to list them.
     """
-    for path in sorted(files(package).iterdir(), key=lambda path: path.name):
-        if path.name.endswith(".py"):
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "caveat":
-                    code, argument, template = map(_literal, node.args[:3])
-                    yield code, argument, template
+    for path in sorted(Path(str(files(package))).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "caveat":
+                code, argument, template = map(_literal, node.args[:3])
+                yield code, argument, template
 
 
 def _literal(node: ast.expr) -> str:

@@ -240,8 +240,9 @@ def test_changes_and_prices_of_several_timelines_name_call_and_soc():
     section = timeline_report([("first", found), ("second", found)]).sections[-2]
     _, changes, prices = section.blocks
     for table in (changes, prices):
-        assert tuple(table.columns[:2]) == ("call", "SoC")
-        assert {row[:2] for row in table.rows} == {("first", found.soc), ("second", found.soc)}
+        columns, rows = table.filled
+        assert [column.name for column in columns[:2]] == ["call", "SoC"]
+        assert {(*row[:2],) for row in rows} == {("first", found.soc), ("second", found.soc)}
 
 
 def test_a_single_row_that_can_differ_is_visible_on_the_strip():
