@@ -676,3 +676,24 @@ def test_the_loss_of_a_router_is_no_routing_and_warns_of_nothing(tmp_path):
     calls, head, _ = recorded(tmp_path, ROUTER_LOSS, environment={"PYTHONWARNINGS": "error"})
     assert not calls
     assert head["not_recognised"] == []
+
+
+@pytest.mark.parametrize(
+    ("dtype", "remarked"), [(torch.bfloat16, True), (torch.float16, True), (torch.float32, False)]
+)
+def test_a_norm_that_rounds_before_gamma_is_remarked(dtype, remarked):
+    class Norm(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(64, dtype=dtype))
+
+        def forward(self, x):
+            wide = x.float()
+            scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
+            return self.weight * (wide * scale).to(dtype)
+
+    norm = Norm()
+    with npu_sim.torch.record() as recording:
+        norm(torch.randn(4, 64, dtype=dtype)).sum().backward()
+    found = [why for (operator, why, _) in recording.remarks if operator == "rms_norm"]
+    assert any("rounds x*rstd to 16 bits before gamma" in why for why in found) == remarked

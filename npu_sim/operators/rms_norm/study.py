@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +15,15 @@ from npu_sim.operators.shared.normalised_rows.study import RMS_NORM
 from npu_sim.operators.shared.open_rules import between, moved
 from npu_sim.operators.shared.study import (
     Claim,
+    Experiment,
     InDumps,
     OpenRule,
+    Shown,
     StudyCall,
     Values,
     WrappedCall,
     single_terms,
+    study_call,
     trees,
 )
 from npu_sim.operators.shared.unfused import FP64, Ends, Formulas, ends_of, is_16_bit, short
@@ -189,3 +193,47 @@ def _contradictions(arguments: Values, results: Values) -> Iterator[str]:
 
 
 IN_DUMPS = InDumps((RMS_NORM,), _in_dump, contradictions=_contradictions)
+
+
+ROWS, COLUMNS = 64, 2048
+"""Shape of x of the experiment."""
+
+
+def _norm_fused() -> Shown:
+    """Compare y with what the separate kernels of frameworks give, as ``unfused`` states it."""
+    from npu_sim.kernels.shared.elementwise import ulp_distance
+
+    random, numbers = np.random.default_rng(0), dict[str, Any]()
+    x = random.standard_normal((ROWS, COLUMNS), np.float32)
+    gamma = (1 + 0.1 * random.standard_normal(COLUMNS)).astype(np.float32)
+    for dtype in ("float16", "bfloat16"):
+        call = study_call(
+            "rms_norm", {"x": narrow_array(x, dtype), "gamma": narrow_array(gamma, dtype)}
+        )
+        low, high = _scaled_after_rounding(call)
+        y = call.run().outputs["y"]
+        apart = np.minimum(ulp_distance(y, low, dtype), ulp_distance(y, high, dtype))
+        numbers[dtype] = {
+            "share": float(np.count_nonzero(apart)) / apart.size,
+            "largest_ulp": int(apart.max()),
+        }
+    return numbers, [
+        Text(
+            "{dtype}: {percent} of the elements differ from x*rstd rounded to {dtype} before "
+            "gamma, by up to {largest_ulp} ulp",
+            dtype=dtype,
+            percent=f"{100 * found['share']:.1f} %",
+            largest_ulp=found["largest_ulp"],
+        )
+        for dtype, found in numbers.items()
+    ]
+
+
+CAVEATS = (
+    Experiment(
+        "fused_norm_differs",
+        "RmsNorm rounds once: a norm that rounds before gamma, as frameworks do, disagrees with it",
+        "public sources, RmsNorm, rounding of y",
+        _norm_fused,
+    ),
+)

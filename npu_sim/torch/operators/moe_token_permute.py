@@ -453,6 +453,12 @@ def _topk(block: Block) -> int | None:
     return choice.topk if choice is not None and choice.rows == block.tokens else None
 
 
+UNFUSED = (
+    "the code multiplies rows with probs and adds them in 16 bits; the call is "
+    "npu_moe_token_unpermute, which adapters put in its place. It rounds once"
+)
+
+
 def _record(span: Span, output: torch.Tensor, block: Block, topk: int) -> None:
     tokens, hidden, dtype = block.tokens, block.hidden, block.dtype
     entries, rows = tokens * topk, block.gathered
@@ -473,6 +479,8 @@ def _record(span: Span, output: torch.Tensor, block: Block, topk: int) -> None:
         if block.probs or topk > 1:  # without probs, the operator takes one row for each token
             unpermute["probs"] = spec(tokens, topk, dtype=block.probs or dtype)
         span.forward("moe_token_unpermute", unpermute)
+        if dtype != "float32" and "probs" in unpermute:
+            span.remark("moe_token_unpermute", UNFUSED, None)
         span.backward(
             output,
             "moe_token_unpermute_grad",
