@@ -1,5 +1,6 @@
 """A preflight, the times of a file of calls and a recording of calls, as text and as a report."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -458,6 +459,11 @@ def recorded_lines(matrix: Matrix) -> Iterator[str]:
             name=lost.get("name", ""),
             reason=lost["why"],
         )
+    remarks: Counter[tuple[str, str]] = Counter()
+    for remark in matrix.recorded.get("remarks", ()):
+        remarks[remark["what"], remark["why"]] += remark["count"]
+    for (what, why), count in remarks.items():
+        yield say("remark on {count}x {what}: {remark}", count=count, what=what, remark=why)
     kernels = matrix.recorded.get("not_modelled", {})
     if kernels:
         most = sorted(kernels, key=kernels.__getitem__, reverse=True)[:SHOWN_KERNELS]
@@ -551,6 +557,7 @@ def calls_table(matrix: Matrix) -> Table:
         ).items()
     ]
     columns = (
+        Column("line", lambda call: str(call.row.line), right=True),
         Column("", lambda call: f"{call.row.count:,}x", right=True, key=True),
         Column("call", lambda call: call.row.title, wraps=True, key=True),
         Column("product", lambda call: ", ".join(call.labels), wraps=True, key=True),
@@ -767,7 +774,10 @@ def preflight_report(matrix: Matrix, file: str = "", command: str = "") -> Docum
         ),
         labels=labels_text(matrix.labels),
     )
+    unknown = sum(summary.unknown for summary in matrix.summaries().values())
     sentence += say("{bad} not accepted", bad=bad) if bad else say("all accepted")
+    if unknown:
+        sentence += say("; {unknown} not modelled, so unknown", unknown=unknown)
     times = (totals_table(matrix), calls_table(matrix)) if matrix.timed else ()
     tables = (*times, _targets_table(matrix), _cells_table(matrix), _faults_table(matrix))
     notes = [
@@ -780,9 +790,13 @@ def preflight_report(matrix: Matrix, file: str = "", command: str = "") -> Docum
     ]
     return replace(
         table_report(
-            say("preflight of {file}", file=file), sentence, tables, notes=notes, command=command
+            say("calls and times of {file}" if matrix.timed else "preflight of {file}", file=file),
+            sentence,
+            tables,
+            notes=notes,
+            command=command,
         ),
-        tone="bad" if bad else "good",
+        tone="bad" if bad else "neutral" if unknown else "good",
     )
 
 

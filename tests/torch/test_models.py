@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import npu_sim
+from npu_sim.show.preflight import calls_table, preflight_report
 
 torch = pytest.importorskip(
     "torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'"
@@ -233,3 +234,17 @@ def test_a_configuration_that_returns_tuples_is_answered(transformers):
 
 def test_numbers_of_labels_are_ignored(transformers):
     assert calls({**SMALL, "num_labels": 10**12, "id2label": 3}) == calls(SMALL)
+
+
+def test_remarks_and_lines_are_shown(transformers):
+    """The lines that notes name are those of the table; what is not modelled is counted."""
+    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128}
+    answer = npu_sim.model("llama", sequence=64, products="A2,950", **sizes)
+    text = str(answer)
+    assert "remark on 2x swi_glu: the code computes silu(a) * b in two kernels" in text
+    lines = {call.row.line for call in calls_table(answer).rows}
+    assert calls_table(answer).columns[0].name == "line"
+    assert lines == set(range(1, len(answer.rows) + 1))
+    page = str(preflight_report(answer, "llama").sentence)
+    assert "not modelled, so unknown" in page
+    assert str(preflight_report(answer, "llama").title) == "calls and times of llama"

@@ -14,7 +14,8 @@ from npu_sim.cli.options import Json, Products, Report, Socs, chosen_release, co
 from npu_sim.cli.output_files import require_writable
 from npu_sim.cli.printing import print_json, print_text
 from npu_sim.functions import model
-from npu_sim.show.preflight import call_times_view
+from npu_sim.show.preflight import call_times_view, recorded_lines
+from npu_sim.show.preflight_files import error_lines
 
 Config = Annotated[
     str,
@@ -52,6 +53,9 @@ def model_command(
     deterministic: bool = False,
     out: Annotated[Path | None, typer.Option(callback=require_writable)] = None,
     report: Report = None,
+    lines: Annotated[
+        bool, typer.Option(help="Print what is not accepted and the remarks as sentences only.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show the calls of a step of training of a model: outcome, path, launches, workspace, lower
@@ -74,6 +78,10 @@ def model_command(
     write_matrix_report(report, matrix, config)
     if json:
         print_json("preflight", {"file": config, **matrix.as_dict()})
+    elif lines:
+        for line in error_lines(matrix, config, ""):
+            print(line)
+        print_text(*recorded_lines(matrix))
     else:
         print_text(call_times_view(matrix))
     if matrix.faults():
