@@ -21,6 +21,7 @@ from npu_sim.framework.operator import COMPUTE, FILL
 from npu_sim.framework.target import Order
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import (
+    aligned,
     as_array,
     have_own_memory,
     mark_written,
@@ -42,6 +43,8 @@ from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Caveat, Plan, caveat
 from npu_sim.status import RUNTIME_FAILURE, AclnnError, UsageError, closest
 
+PAGE_BYTES = 4096
+"""Outputs of fewer bytes start wherever NumPy's allocator puts them: it costs less."""
 SCAN_ELEMENTS = 1 << 18
 """Elements scanned at once for inf and nan."""
 
@@ -290,8 +293,12 @@ def is_same_memory(first: np.ndarray, second: np.ndarray) -> bool:
 
 
 def _new_array(name: str, spec: TensorSpec) -> np.ndarray:
+    """Return an array; a large one starts on a cache line, so that whole rows are whole lines."""
+    dtype = numpy_dtype(spec.dtype)
     try:
-        return np.empty(spec.shape, numpy_dtype(spec.dtype))
+        return (
+            np.empty(spec.shape, dtype) if spec.nbytes < PAGE_BYTES else aligned(spec.shape, dtype)
+        )
     except (MemoryError, ValueError):
         raise AclnnError(
             RUNTIME_FAILURE,

@@ -6,12 +6,17 @@ import ctypes
 import sys
 from collections.abc import Iterable
 from functools import cache, lru_cache
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from npu_sim.language import Text
+
+LINE_BYTES = 64
+"""Size of a cache line. A vector store that crosses the end of a line takes twice as long."""
+_FP32 = np.dtype(np.float32)
 
 
 @cache
@@ -96,6 +101,12 @@ def _as_given(obj: Any) -> np.ndarray[Any, Any]:
 def address_of(array: np.ndarray[Any, Any]) -> int:
     """Return the address of an array's first element."""
     return int(array.ctypes.data)
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any] = _FP32) -> np.ndarray[Any, Any]:
+    """Return an uninitialised array that starts on a cache line."""
+    memory = np.empty(prod(shape) * dtype.itemsize + LINE_BYTES, np.uint8)
+    return np.ndarray(shape, dtype, memory, -address_of(memory) % LINE_BYTES)
 
 
 def have_own_memory(arrays: Iterable[Any]) -> bool:

@@ -227,3 +227,11 @@ def test_an_input_in_a_file_that_was_truncated_is_refused(tmp_path):
     os.truncate(tmp_path / "x.npy", 5000)
     with pytest.raises(npu_sim.UsageError, match="x is in a memory-mapped file that now has 5000"):
         npu_sim.rms_norm(given[5:], np.ones(16, "f4"))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_large_results_start_on_a_cache_line(dtype):
+    x, gamma = np.ones((4096, 64), dtype), np.ones(64, dtype)
+    y, rstd = npu_sim.rms_norm(x, gamma)
+    for result in (y, rstd, npu_sim.swi_glu(x), npu_sim.rms_norm_grad(x, x, rstd, gamma)[0]):
+        assert result.ctypes.data % 64 == 0

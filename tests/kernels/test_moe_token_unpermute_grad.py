@@ -7,8 +7,8 @@ import pytest
 
 import npu_sim
 from npu_sim.cores import load_profile
-from npu_sim.kernels.engine.compile import aligned
 from npu_sim.kernels.vectors.lanes import STREAM_BYTES
+from npu_sim.numbers.arrays import aligned
 from tests.cases import every
 from tests.golden import DATA
 from tests.kernels.test_moe_token_unpermute import DTYPES, assert_same, bits, case, typed
@@ -190,7 +190,7 @@ def test_results_beyond_the_cache_are_streamed_unchanged(hidden, offset, dtype):
     tokens = STREAM_BYTES // (2 * hidden * dtype.itemsize) + 1
     rows, g, indices, probs = drawn(tokens, 2, hidden, dtype, np.float32)
     g[0, 5], g[1, 6], probs[2, 1] = np.inf, np.nan, np.nan
-    out = aligned(offset + rows.size, dtype=dtype)[offset:].reshape(rows.shape)
+    out = aligned((offset + rows.size,), np.dtype(dtype))[offset:].reshape(rows.shape)
     gradients(rows, g, indices, probs, out=(out, np.empty_like(probs)))
     assert_same(
         out[indices],

@@ -38,15 +38,10 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
     round_row,
     take,
 )
-from npu_sim.kernels.engine.compile import (
-    aligned,
-    device_function,
-    long_kernel,
-    thread_scratch,
-    threads_for,
-)
+from npu_sim.kernels.engine.compile import device_function, long_kernel, thread_scratch, threads_for
 from npu_sim.kernels.vectors.lanes import Floats, Integers, Stored
 from npu_sim.kernels.vectors.row_sums import clear
+from npu_sim.numbers.arrays import aligned
 from npu_sim.numbers.scalars import narrow
 
 ROW_TILES = 16
@@ -305,7 +300,7 @@ def grad_input(
     """
     taps, in_channels, out_channels = weight.shape
     block, panels = channel_block(grad, rounding), -(-in_channels // TILE_COLUMNS)
-    packed = aligned(1, panels, out_channels * taps, TILE_COLUMNS)
+    packed = aligned((1, panels, out_channels * taps, TILE_COLUMNS))
     # pack_tiles packs time steps of samples; here it packs the rows of weight as one sample.
     visits = np.array([(0, 0, out_channels * taps)], np.int64)
     pack_tiles(_weight_rows(weight, block), visits, Packing(0, 0, TILE_COLUMNS, rounding), packed)

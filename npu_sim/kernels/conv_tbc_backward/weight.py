@@ -49,7 +49,6 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
     take,
 )
 from npu_sim.kernels.engine.compile import (
-    aligned,
     device_function,
     long_kernel,
     thread_count,
@@ -60,6 +59,7 @@ from npu_sim.kernels.shared.arrival_orders import RANDOM, SEQUENTIAL, arrivals
 from npu_sim.kernels.shared.elementwise import narrow_array
 from npu_sim.kernels.vectors.lanes import Floats, Integers, Stored
 from npu_sim.kernels.vectors.row_sums import add_to, clear
+from npu_sim.numbers.arrays import aligned
 from npu_sim.numbers.formats import FORMAT_OF_STORAGE
 
 Flags = NDArray[np.bool_]
@@ -439,7 +439,7 @@ class Sums(NamedTuple):
 
 def _zeros(size: int) -> Floats:
     """Return an array of zeros that starts on a cache line."""
-    values = aligned(size)
+    values = aligned((size,))
     values.fill(0)
     return values
 
@@ -581,8 +581,8 @@ def grad_weight(
     mask = tail_mask(tail, in_channels, out_channels) if tail.slot_samples else NO_MASK
     has_slots, restarts = bool(mask.any()), split.restarts == 1
     packed_x, packed_grad = (
-        aligned(plan.group, *plan.x_shape),
-        aligned(plan.group, *plan.grad_shape),
+        aligned((plan.group, *plan.x_shape)),
+        aligned((plan.group, *plan.grad_shape)),
     )
     parts, total = thread_scratch(threads, plan.part_size), _zeros(plan.size)
     running = total[:0] if restarts else total

@@ -22,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, update_wrapper
 from itertools import pairwise
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ from npu_sim.kernels.engine.numba_inside import (
     require_numba,
 )
 from npu_sim.language import Text
-from npu_sim.numbers.arrays import address_of
+from npu_sim.numbers.arrays import LINE_BYTES, aligned
 from npu_sim.status import UsageError
 from npu_sim.system import at_fork
 
@@ -155,18 +154,8 @@ def on_python_threads(run: Callable[..., None], chunks: int, *arguments: Any) ->
             future.result()
 
 
-LINE_BYTES = 64
-"""Size of a cache line. A vector store that crosses the end of a line takes twice as long."""
 APART_BYTES = 2 * LINE_BYTES
 """Least distance of data that two threads write: processors prefetch pairs of cache lines."""
-
-
-def aligned(*shape: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
-    """Return an uninitialised array that starts on a cache line."""
-    kind = np.dtype(dtype)
-    memory = np.empty(prod(shape) * kind.itemsize + LINE_BYTES, np.uint8)
-    start = -address_of(memory) % LINE_BYTES
-    return np.ndarray(shape, kind, memory, start)
 
 
 def thread_scratch(threads: int, *sizes: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
@@ -177,7 +166,7 @@ def thread_scratch(threads: int, *sizes: int, dtype: DTypeLike = np.float32) -> 
     """
     size = np.dtype(dtype).itemsize
     last = -(-(sizes[-1] * size + APART_BYTES) // LINE_BYTES) * LINE_BYTES // size
-    return aligned(threads, *sizes[:-1], last, dtype=dtype)
+    return aligned((threads, *sizes[:-1], last), np.dtype(dtype))
 
 
 PLAIN_OPTIONS: dict[str, Any] = {

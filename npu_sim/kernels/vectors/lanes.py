@@ -32,9 +32,9 @@ from numba.core.datamodel import models
 from numba.extending import intrinsic, lower_builtin, register_model, type_callable
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import LINE_BYTES as LINE_BYTES
 from npu_sim.kernels.engine.compile import device_function
 from npu_sim.kernels.engine.numba_inside import CHECKED
+from npu_sim.numbers.arrays import LINE_BYTES as LINE_BYTES
 from npu_sim.numbers.scalars import (
     BF16_NAN,
     BF16_SHIFT,
