@@ -33,7 +33,7 @@ from npu_sim.show.pictures import (
     workspace_colours,
     workspace_map,
 )
-from npu_sim.show.studies import ROWS_TITLE, rows_blocks
+from npu_sim.show.rows import ROWS_TITLE, rows_blocks
 from npu_sim.show.text import (
     change_lines,
     flip_text,

@@ -3,7 +3,7 @@ import pytest
 
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim
-from npu_sim.show.studies import certificate_lines
+from npu_sim.show.certificate import certificate_lines
 from npu_sim.status import UsageError
 from npu_sim.studies.certificate import certify, probed_tree
 from tests.cases import every

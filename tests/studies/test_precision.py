@@ -3,7 +3,7 @@ import pytest
 
 import npu_sim
 from npu_sim.operators.shared.study import formula_results, study_call
-from npu_sim.show.studies import precision_lines, study_document
+from npu_sim.show.precision import precision_document, precision_lines
 from npu_sim.studies.determinism import terms_of
 from npu_sim.studies.precision import HISTOGRAM_EDGES, study_precision
 from tests.studies import calls
@@ -93,7 +93,7 @@ def test_equal_outputs_are_shown_once_with_all_their_variants():
     labels = [label for label, value, _ in precision_lines(study) if value.startswith("grad_bias")]
     assert labels[0].startswith("float16, cubeMathType 0 KEEP_DTYPE; float16, cubeMathType 1")
     assert len(labels) == len(set(labels)) == 5
-    charts = study_document(study).sections[-1].blocks
+    charts = precision_document(study).sections[-1].blocks
     assert len({chart.caption for chart in charts}) == len(charts) < len(study.outputs)
 
 

@@ -91,7 +91,7 @@ def run_command(
         )
         shown["rows"] = [row for output in variable_rows for row in output.as_dicts()]
         if rows_out is not None:
-            from npu_sim.show.studies import rows_csv
+            from npu_sim.show.rows import rows_csv
 
             write_text(rows_out, rows_csv(variable_rows))
     if report is not None:
@@ -112,7 +112,7 @@ def run_command(
     else:
         print_text(result_view(result))
         if rows and variable_rows is not None:
-            from npu_sim.show.studies import rows_view
+            from npu_sim.show.rows import rows_view
 
             print_text(rows_view(variable_rows))
     exit_unless_runs(result.plan)

@@ -18,15 +18,11 @@ from npu_sim.cores import Profile, load_profile
 from npu_sim.files.writing import write_text
 from npu_sim.framework.target import CoreOrder
 from npu_sim.language import say
+from npu_sim.show.certificate import SHOWN_CLASSES, certificate_lines
 from npu_sim.show.layout import Paragraph, lines_table
-from npu_sim.show.studies import (
-    SHOWN_CLASSES,
-    certificate_lines,
-    precision_meanings,
-    rows_csv,
-    rows_view,
-    study_report,
-)
+from npu_sim.show.precision import precision_meanings
+from npu_sim.show.rows import rows_csv, rows_view
+from npu_sim.show.studies import study_report
 from npu_sim.studies.certificate import certify
 from npu_sim.studies.determinism import study_determinism
 from npu_sim.studies.invariance import study_invariance

@@ -1,0 +1,113 @@
+"""A precision study as text and as a report."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rich.console import RenderableType
+
+from npu_sim.language import Text, grouped, joined, say, ulp_text
+from npu_sim.show import document_of, view_of
+from npu_sim.show.layout import Document
+from npu_sim.show.studies import headed_lines, study_headline, study_report
+from npu_sim.show.text import Line
+from npu_sim.studies.precision import AGAINST_GIVEN, AGAINST_ROUNDED, MEANINGS, PrecisionStudy
+
+SHOWN_TERMS = 3
+"""Number of terms of the worst element that are listed."""
+
+
+def _merged(study: PrecisionStudy) -> PrecisionStudy:
+    """Return the study with equal outputs once, under the names of all their variants."""
+    alike = grouped((str(output.as_dict() | {"variant": ""}), output) for output in study.outputs)
+    outputs = (
+        replace(same[0], variant=joined(output.variant for output in same))
+        for same in alike.values()
+    )
+    return replace(study, outputs=tuple(outputs))
+
+
+def precision_lines(study: PrecisionStudy) -> Iterator[Line]:
+    """Yield a precision study as lines, equal outputs once."""
+    for output in _merged(study).outputs:
+        value = say(
+            "{output} {dtype}: max {most}, mean {mean}",
+            output=output.output,
+            dtype=output.dtype,
+            most=ulp_text(output.max_ulp),
+            mean=ulp_text(output.mean_ulp),
+        )
+        verdicts = (
+            say(
+                "{standard} passes" if verdict.passed else "{standard} FAILS",
+                standard=verdict.standard,
+            )
+            for verdict in output.verdicts
+        )
+        yield (output.variant, value, joined(verdicts, ", "))
+        value = say("of given inputs: max {most}", most=ulp_text(output.max_ulp_of_given))
+        yield ("", value, "the rounding of the inputs included")
+        terms = joined(
+            (
+                Text("{name} {value:.4g}", name=term.name, value=term.value)
+                for term in output.worst_terms[:SHOWN_TERMS]
+            ),
+            ", ",
+        )
+        value = say(
+            "worst [{index}] {worst_actual:.7g} for {worst_golden:.7g}",
+            index=", ".join(map(str, output.worst_index)),
+            worst_actual=output.worst_actual,
+            worst_golden=output.worst_golden,
+        )
+        yield ("", value, say("largest terms: {terms}", terms=terms) if terms else "")
+        causes = (
+            Text(
+                "{name} {error}",
+                name=cause.name,
+                error=ulp_text(cause.max_ulp).removesuffix(" ulp"),
+            )
+            for cause in output.causes
+        )
+        yield ("", "each cause alone, in ulp", joined(causes, ", "))
+        yield from (
+            ("", cause.name, cause.note)
+            for cause in output.causes
+            if isinstance(cause.note, Text)  # notes with numbers
+        )
+    yield from ((label, "refused", message) for label, message in study.refused.items())
+    yield from precision_meanings()
+
+
+def precision_meanings() -> list[Line]:
+    """Return the references of a precision study and the meanings of its verdicts."""
+    return [
+        ("against", "the rounded inputs", AGAINST_ROUNDED),
+        ("", "the given inputs", AGAINST_GIVEN),
+        *(("verdict", standard, meaning) for standard, meaning in MEANINGS.items()),
+    ]
+
+
+def _error(study: PrecisionStudy) -> str:
+    """Return the largest error."""
+    worst = max(study.outputs, key=lambda output: output.max_ulp, default=None)
+    if worst is None:
+        return say("refused")
+    return say(
+        "error up to {most} ({output} {dtype})",
+        most=ulp_text(worst.max_ulp),
+        output=worst.output,
+        dtype=worst.dtype,
+    )
+
+
+@view_of.register
+def precision_view(study: PrecisionStudy) -> RenderableType:
+    """Return a precision study as a rich renderable."""
+    return headed_lines(study_headline(study, _error(study)), precision_lines(study))
+
+
+@document_of.register
+def precision_document(study: PrecisionStudy) -> Document:
+    """Return the report of a precision study, equal outputs once."""
+    headline = study_headline(study, _error(study))
+    return study_report(headline, precision_lines(study), _merged(study).as_dict())
