@@ -4,7 +4,6 @@ Front ends whose calls do not name a target use that of the context: every threa
 asynchronous task has its own (:mod:`contextvars`).
 """
 
-import warnings
 from contextlib import ContextDecorator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from npu_sim.cores import Profile, load_profile
-from npu_sim.language import Argument, Text
+from npu_sim.language import Argument
 from npu_sim.status import UsageError, closest, shown
 
 Limits = Literal["documented", "hardware"]
@@ -244,12 +243,6 @@ class device(ContextDecorator):  # noqa: N801 (used like a function)
         At the end of a block that is not the innermost one of its thread, for instance in a
         generator that was closed before one that it interleaves with: calls since then may have
         had another block's target.
-
-    Warns
-    -----
-    UserWarning
-        At the end of a block without one simulated call. A model that calls PyTorch's own functions
-        runs as without the block: it has to call those of :mod:`npu_sim.torch`.
     """
 
     def __init__(
@@ -287,11 +280,7 @@ class device(ContextDecorator):  # noqa: N801 (used like a function)
         while outer and outer[-1].closed:
             outer.pop()
         _chosen.set(tuple(outer))
-        if kind is None and not last.used:
-            warnings.warn(
-                Text(
-                    "no call was simulated in this block: nothing in it calls a function of "
-                    "npu_sim.torch or npu_sim.aclnn, and PyTorch's own functions are not replaced"
-                ),
-                stacklevel=2,
-            )
+        self._end(kind is not None or last.used)
+
+    def _end(self, used: bool) -> None:
+        """End a block; ``used`` is false if it simulated no call and raised nothing."""

@@ -90,17 +90,3 @@ def test_a_block_that_ends_in_another_thread_is_named():
     present()
     block.__exit__(None, None, None)
     assert present() == "atlas_a2"
-
-
-def test_a_block_without_a_call_warns():
-    with (
-        pytest.warns(UserWarning, match="no call was simulated in this block") as caught,
-        device("ascend_950"),
-    ):
-        pass
-    assert caught[0].filename == __file__
-
-
-def test_a_block_that_fails_does_not_warn():
-    with pytest.raises(KeyError), device("ascend_950"):
-        raise KeyError
