@@ -96,6 +96,9 @@ VARIANTS: Hook[Callable[[Any], Iterable[tuple[str, str, Any]]]] = Hook("variants
 UNFUSED: Hook[Callable[[Any, str], Iterator[tuple[str, Callable[[], Any]]]]] = Hook(
     "unfused", "study"
 )
+COMPLETED: Hook[Mapping[str, Callable[[Any], np.ndarray]]] = Hook(
+    "completed", "study", attribute="COMPLETED"
+)
 CHANGES: Hook[Any] = Hook("changes", "study", attribute="CHANGES")
 IN_DUMPS: Hook[Any] = Hook("in_dumps", "study", attribute="IN_DUMPS")
 
@@ -190,6 +193,9 @@ class Operator:
     unfused
         ``unfused(call, output)`` yields what frameworks compute in several kernels, as a sentence
         and a function that returns both ends of the output's values (verify).
+    completed
+        Inputs that verify computes when they are left out, by name: ``function(call)`` returns the
+        array.
     changes
         Ways to add samples to a batch (invariance).
     in_dumps
@@ -262,6 +268,7 @@ class Operator:
     causes: OwnHook = None
     variants: OwnHook = None
     unfused: OwnHook = None
+    completed: Any = None
     changes: OwnHook = None
     in_dumps: OwnHook = None
     derived: tuple[Derived, ...] = ()

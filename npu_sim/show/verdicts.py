@@ -187,6 +187,17 @@ def place_lines(answer: Verification) -> list[tuple[str, str]]:
     places = [*_places(answer)] or ["none of the combinations that were asked for"]
     return [
         ("simulated on", device),
+        *(
+            (
+                "computed",
+                Text(
+                    "{name}, which was left out, as the forward operator does with its "
+                    "default epsilon",
+                    name=name,
+                ),
+            )
+            for name in answer.completed
+        ),
         *(("possible on", place) for place in places if len(answer.combinations) > 1),
     ]
 

@@ -575,6 +575,8 @@ class Verification(Printed):
         All combinations that were tried.
     against
         How second results differ, by result name.
+    completed
+        Inputs that were left out and computed as the forward operator does.
     """
 
     operator: str
@@ -585,6 +587,7 @@ class Verification(Printed):
     outputs: Mapping[str, OutputVerdict]
     combinations: tuple[Combination, ...] = ()
     against: Mapping[str, ResultDifference] = field(default_factory=dict)
+    completed: tuple[str, ...] = ()
 
     @property
     def status(self) -> str:
@@ -610,6 +613,7 @@ class Verification(Printed):
             "outputs": {name: output.as_dict() for name, output in self.outputs.items()},
             "combinations": [combination.as_dict() for combination in self.combinations],
             "against": {name: difference.as_dict() for name, difference in self.against.items()},
+            "completed": list(self.completed),
         }
 
 

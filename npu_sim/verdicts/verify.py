@@ -12,7 +12,7 @@ from npu_sim.cores import Profile, all_socs, load_profile, release_names, shippe
 from npu_sim.framework.arguments import tensor_of
 from npu_sim.framework.checks import require_integer
 from npu_sim.framework.inference import require_given
-from npu_sim.framework.operator import Operator
+from npu_sim.framework.operator import COMPLETED, Operator
 from npu_sim.framework.target import Limits, require_bool, require_limits
 from npu_sim.language import Text, grouped
 from npu_sim.operators.loading import load_operator
@@ -144,13 +144,14 @@ def verify(
     seconds = _second_results(against, measured)
     require_integer("budget", budget, 1, MOST_BUDGET)
     require_integer("total_budget", total_budget, 1)
-    require_given(declared, arguments)
+    completed = _completed(declared, arguments)
+    require_given(declared, {**arguments, **dict.fromkeys(completed)})
     require_limits(limits)
     report: Progress = progress or silent
     search_budget = Budget(int(budget), int(seed), int(total_budget))
     call = study_call(declared.name, {**arguments, "limits": limits}, draws=False)
     switches = (False, True) if deterministic is None else (deterministic,)
-    groups = _groups(call, _profiles(product, soc, release), switches)
+    groups = _groups(call, _profiles(product, soc, release), switches, completed)
     with np.errstate(all="ignore"):  # measured values may be anything
         best = _judged(groups, measured, search_budget, report)
         verdicts = {
@@ -175,7 +176,18 @@ def verify(
         outputs=verdicts,
         combinations=_combinations(groups.values()),
         against={name: ResultDifference(verdicts[name], others[name]) for name in others},
+        completed=tuple(completed),
     )
+
+
+def _completed(
+    operator: Operator, arguments: Mapping[str, Any]
+) -> dict[str, Callable[[StudyCall], NDArray[Any]]]:
+    """Return the functions of the inputs that were left out and that another operator gives."""
+    if not operator.has_hook(COMPLETED):
+        return {}
+    functions = operator.hook(COMPLETED)
+    return {name: found for name, found in functions.items() if arguments.get(name) is None}
 
 
 def _second_results(against: Any, measured: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -211,9 +223,15 @@ def _profiles(
 
 
 def _groups(
-    call: StudyCall, profiles: Iterable[Profile], switches: Iterable[bool]
+    call: StudyCall,
+    profiles: Iterable[Profile],
+    switches: Iterable[bool],
+    completed: Mapping[str, Callable[[StudyCall], NDArray[Any]]],
 ) -> dict[Any, _Group]:
-    """Return the calls that compute differently, by key, with the devices of each."""
+    """Return the calls that compute differently, by key, with the devices of each.
+
+    ``completed`` computes inputs that were left out, on each device.
+    """
     groups: dict[Any, _Group] = {}
     refusal: Unplanned | None = None
     for switch in switches:
@@ -223,6 +241,8 @@ def _groups(
             try:
                 operator = load_operator(call.operator.name).on(profile)
                 changed = replace(call, operator=operator, profile=profile, options=options)
+                for name, function in completed.items():
+                    changed = changed.with_tensors(**{name: function(changed)})
                 key = computation_key(changed)
             except NO_PLAN as error:
                 refusal = refusal or error

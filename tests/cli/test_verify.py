@@ -216,3 +216,9 @@ def test_bfloat16_numbers_in_fp32_files_are_taken_as_such(files, cli):
     inexact = cli("verify", "rms_norm", "--x", "x.npy:bf16", *names)
     assert inexact.code == 64
     assert "not all its numbers are exact" in inexact.err
+
+
+def test_the_help_of_verify_says_that_everything_is_tried(cli):
+    shown = " ".join(cli("verify", "rms_norm", "--help").out.split())
+    assert "every product that has the operator when left out" in shown
+    assert "Release of the product's software; every one when left out" in shown

@@ -394,3 +394,18 @@ def test_nan_has_no_distance(operator):
     found = answer.outputs[name]
     assert found.status_of((0,) * output.ndim) == "unreachable"
     assert "ulp apart" not in found.reason((0,) * output.ndim)
+
+
+@pytest.mark.parametrize("product", ["atlas_a2", "ascend_950"])
+def test_rstd_that_is_left_out_is_computed_as_the_forward_operator_does(product):
+    random = np.random.default_rng(0)
+    dy, x = random.standard_normal((2, 9, 64), np.float32)
+    gamma = random.standard_normal(64, np.float32)
+    call = {"x": x, "gamma": gamma, "product": product}
+    rstd = npu_sim.run("rms_norm", **call).outputs["rstd"]
+    outputs = npu_sim.run("rms_norm_grad", **call, dy=dy, rstd=rstd).outputs
+    answer = npu_sim.verify("rms_norm_grad", **call, dy=dy, dx=outputs["dx"])
+    assert (answer.status, answer.completed) == ("equal", ("rstd",))
+    assert "rstd, which was left out" in str(answer)
+    with pytest.raises(npu_sim.UsageError, match="dy is missing"):
+        npu_sim.verify("rms_norm_grad", **call, dx=outputs["dx"])

@@ -25,9 +25,19 @@ def verify_command(
     operator: str,
     arguments: Arguments,
     *,
-    product: str | None = None,
-    soc: str | None = None,
-    release: str | None = None,
+    product: Annotated[
+        str | None,
+        typer.Option(
+            help="Product or SoC by any name, or a profile file ending in .yaml; every product "
+            "that has the operator when left out."
+        ),
+    ] = None,
+    soc: Annotated[
+        str | None, typer.Option(help="SoC, such as Ascend910B3 or 910B3; every one when left out.")
+    ] = None,
+    release: Annotated[
+        str | None, typer.Option(help="Release of the product's software; every one when left out.")
+    ] = None,
     deterministic: BothModes = None,
     limits: Limits = "documented",
     budget: Annotated[int, typer.Option(min=1)] = BUDGET,

@@ -70,6 +70,17 @@ def _unfused_gradient(call: StudyCall, output: str) -> Ends:
     return ends_of(scaled * rstd - of_mean, np.abs(scaled * rstd) + np.abs(of_sizes), dtype)
 
 
+def rstd_of_forward(call: StudyCall) -> np.ndarray:
+    """Return rstd as RmsNorm computes it on the same device, with its default epsilon."""
+    tensors = {name: call.tensors[name] for name in ("x", "gamma")}
+    rstd: np.ndarray = run("rms_norm", product=call.profile, **tensors).outputs["rstd"]
+    return rstd
+
+
+COMPLETED = {"rstd": rstd_of_forward}
+"""Inputs that the forward operator gives."""
+
+
 def parts(call: StudyCall, result: Result, output: str) -> Iterator[Parts]:
     """Yield the cores' contributions to dgamma, one part per piece of columns with one order."""
     case = call.case
