@@ -72,7 +72,9 @@ def test_embedding(device, dim, padding_idx, scale):
         )
 
     assert_same_gradients(
-        lambda indices, weight: simulated.embedding(indices, weight, padding_idx, scale),
+        lambda indices, weight: simulated.embedding(
+            indices, weight, padding_idx, scale_grad_by_freq=scale
+        ),
         theirs,
         integers(20, 6, 50),
         normal(20, dim),
@@ -117,7 +119,7 @@ def test_rms_norm(device, shape, gamma):
         return functional.rms_norm(x, gamma, weight, eps=1e-5)
 
     assert_same_gradients(
-        lambda x, weight: simulated.rms_norm(x, weight, 1e-5),
+        lambda x, weight: simulated.rms_norm(x, weight.shape, weight, 1e-5),
         theirs,
         normal(*shape),
         normal(*gamma),
@@ -205,7 +207,7 @@ def test_bf16_gradients_are_close_and_have_the_dtype_of_their_inputs():
         relative=2.0**-6,
     )
     x, gamma = normal(30, 128, dtype=torch.bfloat16), normal(128, dtype=torch.bfloat16)
-    simulated.rms_norm(x, gamma).sum().backward()
+    simulated.rms_norm(x, gamma.shape, gamma).sum().backward()
     assert x.grad.dtype == gamma.grad.dtype == torch.bfloat16
 
 
@@ -235,12 +237,14 @@ def test_an_unsupported_product_raises_in_the_backward_call():
         simulated.use("atlas_train"),
         pytest.raises(npu_sim.AclnnError, match="not supported on Atlas"),
     ):
-        simulated.rms_norm(x, gamma).sum().backward()
+        simulated.rms_norm(x, gamma.shape, gamma).sum().backward()
 
 
 def test_second_derivatives_raise():
     x, gamma = normal(4, 64), normal(64)
-    (grad,) = torch.autograd.grad(simulated.rms_norm(x, gamma).pow(2).sum(), x, create_graph=True)
+    (grad,) = torch.autograd.grad(
+        simulated.rms_norm(x, gamma.shape, gamma).pow(2).sum(), x, create_graph=True
+    )
     with pytest.raises(NotImplementedError, match="rms_norm_grad has no gradient"):
         grad.sum().backward()
 
@@ -271,13 +275,13 @@ class TwoLayers(torch.nn.Module):
         embedding, rms_norm, conv_tbc, cross_entropy = self.functions
         x = embedding(tokens, self.table)
         for gamma, weight, bias in zip(self.gammas, self.weights, self.biases, strict=True):
-            x = torch.tanh(conv_tbc(rms_norm(x, gamma), weight, bias))
+            x = torch.tanh(conv_tbc(rms_norm(x, gamma.shape, gamma, 1e-6), weight, bias))
         return cross_entropy(x.reshape(-1, 50), targets.reshape(-1))
 
 
 PLAIN = (
     functional.embedding,
-    lambda x, gamma: functional.rms_norm(x, (16,), gamma, eps=1e-6),
+    functional.rms_norm,
     lambda x, weight, bias: torch.conv_tbc(x, weight, bias, 1),
     functional.cross_entropy,
 )

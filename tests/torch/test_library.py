@@ -45,14 +45,17 @@ INDICES = torch.tensor([[1, 0, 3], [2, 1, 1]])
 PLACES = torch.tensor([2, 0, 5, 1, 4, 3], dtype=torch.int32)
 FORWARDS = {
     "embedding": (
-        lambda weight: simulated.embedding(INDICES, weight, 2, True),
+        lambda weight: simulated.embedding(INDICES, weight, 2, scale_grad_by_freq=True),
         lambda: (leaf(4, 8),),
     ),
     "conv_tbc": (
         lambda *tensors: simulated.conv_tbc(*tensors, 1),
         lambda: (leaf(6, 2, 4), leaf(3, 4, 5), leaf(5)),
     ),
-    "rms_norm": (simulated.rms_norm, lambda: (leaf(3, 2, 16), leaf(16))),
+    "rms_norm": (
+        lambda x, gamma: simulated.rms_norm(x, (16,), gamma, 1e-6),
+        lambda: (leaf(3, 2, 16), leaf(16)),
+    ),
     "cross_entropy": (
         lambda logits: simulated.cross_entropy(logits, INDICES[0], ignore_index=0),
         lambda: (leaf(3, 5),),
@@ -176,7 +179,7 @@ ERRORS = [
         ),
         "weight is torch.bfloat16",
     ),
-    (lambda: simulated.rms_norm(torch.zeros(2, 16), None), "weight = None"),
+    (lambda: simulated.rms_norm(torch.zeros(2, 16), (16,), None), "weight = None"),
     (
         lambda: simulated.embedding_dense_backward(torch.zeros(2, 4), torch.zeros(2).long(), 2.5),
         "num_weights = 2.5",

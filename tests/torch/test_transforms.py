@@ -64,7 +64,7 @@ FUNCTIONS = {
         lambda *tensors: torch.conv_tbc(*tensors, 1),
         (normal(6, 2, 4), normal(3, 4, 5), normal(5)),
     ),
-    "rms_norm": (simulated.rms_norm, normalised, NORM),
+    "rms_norm": (lambda x, gamma: simulated.rms_norm(x, (16,), gamma, 1e-6), normalised, NORM),
     "npu_rms_norm": (lambda *tensors: simulated.npu_rms_norm(*tensors)[0], normalised, NORM),
     "cross_entropy": (
         lambda logits: simulated.cross_entropy(logits, LABELS),

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import INVALID, AclnnError, UsageError, shown
 from npu_sim.torch import flow
 from npu_sim.torch.flow import Kernel
 from npu_sim.torch.library import Gradient, Gradients, define, operator_of, saving, without_autocast
@@ -20,8 +20,12 @@ __all__ = ["cross_entropy", "npu_cross_entropy_loss"]
 GRADIENT_OPERATOR = operator_of("cross_entropy_loss_grad")
 
 
+REDUCTIONS = ("none", "mean", "sum")
+"""Reductions by the numbers of PyTorch's kernels."""
+
+
 def _log_prob(logits: torch.Tensor) -> torch.Tensor:
-    return functional.log_softmax(logits.float(), dim=1)
+    return torch.ops.aten.log_softmax.int(logits.float(), 1)
 
 
 @without_autocast
@@ -35,14 +39,20 @@ def cross_entropy_forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the loss, 0-D or (N,), and the log-probabilities (N, C), in the dtype of logits."""
     log_prob = _log_prob(logits)
-    loss = functional.cross_entropy(
-        log_prob,
-        target,
-        weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        label_smoothing=label_smoothing,
-    )
+    if reduction not in REDUCTIONS:
+        raise UsageError(
+            "reduction",
+            "reduction = {reduction} is not known",
+            "one of: {names}",
+            reduction=shown(reduction),
+            names=", ".join(REDUCTIONS),
+        )
+    # Kernels, not functions of PyTorch, which programs may replace by those of this package.
+    options = (target, weight, REDUCTIONS.index(reduction), ignore_index)
+    if label_smoothing:
+        loss = torch.ops.aten.cross_entropy_loss(log_prob, *options, label_smoothing)
+    else:
+        loss = torch.ops.aten.nll_loss_nd(log_prob, *options)
     return loss.to(logits.dtype), log_prob.to(logits.dtype)
 
 
@@ -137,14 +147,40 @@ def cross_entropy(
     input: torch.Tensor,
     target: torch.Tensor,
     weight: torch.Tensor | None = None,
+    size_average: bool | None = None,
     ignore_index: int = -100,
+    reduce: bool | None = None,
     reduction: str = "mean",
+    label_smoothing: float = 0.0,
 ) -> torch.Tensor:
     """Return the cross entropy of logits (N, C), as :func:`torch.nn.functional.cross_entropy`.
 
     CrossEntropyLossGrad computes its gradient.
+
+    Raises
+    ------
+    AclnnError
+        161002 for logits that are not (N, C), targets that are not int64 labels, weights that are
+        not fp32, and label smoothing of an input that requires a gradient, which the product's
+        gradient does not support.
     """
-    return _checked(input, target, weight, reduction, ignore_index)[0]
+    _refuse_smoothed_gradient(input, label_smoothing)
+    if size_average is not None or reduce is not None:
+        reduction = _reduction(size_average, reduce)
+    return _checked(input, target, weight, reduction, ignore_index, label_smoothing)[0]
+
+
+def _refuse_smoothed_gradient(input: torch.Tensor, label_smoothing: float) -> None:
+    """Raise AclnnError for a gradient with label smoothing."""
+    if label_smoothing != 0.0 and input.requires_grad:
+        raise AclnnError(
+            INVALID,
+            "label_smoothing",
+            "label_smoothing = {label_smoothing}: the gradient with label smoothing is not "
+            "supported yet",
+            "label_smoothing = 0.0",
+            label_smoothing=label_smoothing,
+        )
 
 
 def npu_cross_entropy_loss(
@@ -174,15 +210,7 @@ def npu_cross_entropy_loss(
             "the z-loss is not supported yet",
             "lse_square_scale_for_zloss = 0.0 and return_zloss = False",
         )
-    if label_smoothing != 0.0 and input.requires_grad:
-        raise AclnnError(
-            INVALID,
-            "label_smoothing",
-            "label_smoothing = {label_smoothing}: the gradient with label smoothing is not "
-            "supported yet",
-            "label_smoothing = 0.0",
-            label_smoothing=label_smoothing,
-        )
+    _refuse_smoothed_gradient(input, label_smoothing)
     loss, log_prob = _checked(input, target, weight, reduction, ignore_index, label_smoothing)
     empty = input.new_empty(0)
     return loss if reduction == "none" else loss.reshape(1), log_prob, empty, empty.clone()

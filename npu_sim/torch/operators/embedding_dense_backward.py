@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional
 
 from npu_sim.language import Text
+from npu_sim.status import NotModelledError
 from npu_sim.torch.library import Gradient, Gradients, define, operator_of
 from npu_sim.torch.recorder import Span, spec_of
 
@@ -17,7 +18,7 @@ GRADIENT_OPERATOR = operator_of("embedding_dense_backward")
 def _forward(
     indices: torch.Tensor, weight: torch.Tensor, padding_idx: int, scale_grad_by_freq: bool
 ) -> torch.Tensor:
-    return functional.embedding(indices, weight)
+    return torch.ops.aten.embedding(weight, indices)  # programs may replace the functions
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -44,13 +45,27 @@ def embedding(
     input: torch.Tensor,
     weight: torch.Tensor,
     padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
     scale_grad_by_freq: bool = False,
+    sparse: bool = False,
 ) -> torch.Tensor:
     """Return rows of ``weight``, as :func:`torch.nn.functional.embedding`.
 
     EmbeddingDenseBackward computes its gradient. A negative ``padding_idx`` counts from the end
     of the table.
+
+    Raises
+    ------
+    NotModelledError
+        For ``max_norm``, which renormalises the table, and ``sparse``.
     """
+    if max_norm is not None:
+        raise NotModelledError(
+            "max_norm", "max_norm: another operator renormalises the table first", "leave it out"
+        )
+    if sparse:
+        raise NotModelledError("sparse", "sparse: the operator's gradient is dense", "sparse=False")
     if padding_idx is None:
         padding = -1
     else:

@@ -6,6 +6,7 @@ Recorded are PyTorch's function, and kernels that compute the same:
 division by ``sqrt``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.nn import functional
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.status import NULL_POINTER, AclnnError
+from npu_sim.status import NULL_POINTER, AclnnError, UsageError
 from npu_sim.torch import flow
 from npu_sim.torch.flow import Kernel
 from npu_sim.torch.library import Gradient, Gradients, operator_of, saving
@@ -34,17 +35,40 @@ def _backward(ctx: Any, dy: torch.Tensor, _: Any) -> Gradients:
 FORWARD_OPERATOR = operator_of("rms_norm", Gradient(saving(0, 1, results=(1,)), _backward))
 
 
-def rms_norm(input: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
-    """Return ``input`` normalised over the axes of ``weight``, as PyTorch's ``rms_norm``.
+def rms_norm(
+    input: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+) -> torch.Tensor:
+    """Return ``input`` normalised over its last axes, as :func:`torch.nn.functional.rms_norm`.
 
-    RmsNormGrad computes the gradients.
+    RmsNormGrad computes the gradients. Without ``eps`` it is what this PyTorch takes for the dtype.
 
     Raises
     ------
+    UsageError
+        For a ``normalized_shape`` that is not the shape of ``weight``.
     AclnnError
         161001 without a weight, which the product's operator requires.
     """
-    return npu_rms_norm(input, _required("weight", weight), eps)[0]
+    if isinstance(normalized_shape, torch.Tensor):
+        raise UsageError(
+            "normalized_shape",
+            "normalized_shape is a tensor",
+            "as in PyTorch: rms_norm(input, normalized_shape, weight, eps)",
+        )
+    gamma = _required("weight", weight)
+    shape = tuple(normalized_shape)
+    if tuple(gamma.shape) != shape:
+        raise UsageError(
+            "normalized_shape",
+            "normalized_shape is {shape}, weight has shape {weight}",
+            "the shape of weight",
+            shape=shape,
+            weight=tuple(gamma.shape),
+        )
+    return npu_rms_norm(input, gamma, _epsilon(input.dtype) if eps is None else eps)[0]
 
 
 def npu_rms_norm(
@@ -102,6 +126,11 @@ DEFAULT_EPSILON = {
 """Computed at import: during a recording, the recorder would see the calls."""
 
 
+def _epsilon(dtype: torch.dtype) -> float:
+    """Return the epsilon of PyTorch's function if none is given."""
+    return DEFAULT_EPSILON.get(dtype, float(torch.finfo(dtype).eps))
+
+
 def _rms_norm(
     span: Span,
     result: torch.Tensor,
@@ -114,7 +143,7 @@ def _rms_norm(
         span.not_recognised(FORWARD, NO_WEIGHT)
         return
     if eps is None:
-        eps = DEFAULT_EPSILON.get(input.dtype, torch.finfo(input.dtype).eps)
+        eps = _epsilon(input.dtype)
     call = {"x": spec_of(input, copied=True), "gamma": spec_of(weight, copied=True)}
     span.forward(FORWARD, {**call, "epsilon": float(eps)})
     span.backward(result, OPERATOR, lambda gradient: {"dy": call["x"], **call})
