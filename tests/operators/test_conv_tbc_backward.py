@@ -771,3 +771,18 @@ def test_an_axis_of_0_runs_with_the_documented_range(axis, changed):
     assert "from 1 to 2147483646, and for L from 1 to 255" in warning.message
     train = npu_sim.plan("conv_tbc_backward", **call, product="atlas_train")
     assert [one.code for one in train.caveats] == ["grad_bias_constant"]
+
+
+def test_gradients_of_an_empty_input_are_verified():
+    grad = np.ones((3, 4, 8), np.float32)
+    call = {
+        "grad_output": grad,
+        "input": np.ones((0, 4, 8), np.float32),
+        "weight": np.ones((2, 8, 8), np.float32),
+        "bias": np.ones(8, np.float32),
+        "pad": 2, "cube_math_type": 1, "soc": "910B3",
+    }
+    bias = npu_sim.run("conv_tbc_backward", **call).outputs["grad_bias"]
+    for measured, status in ((bias, "equal"), (bias + 1, "unreachable")):
+        answer = npu_sim.verify("conv_tbc_backward", **call, grad_bias=measured)
+        assert answer.status == status

@@ -72,7 +72,7 @@ def _unfused_gradient(call: StudyCall, output: str) -> Ends:
 
 def rstd_of_forward(call: StudyCall) -> np.ndarray:
     """Return rstd as RmsNorm computes it on the same device, with its default epsilon."""
-    tensors = {name: call.tensors[name] for name in ("x", "gamma")}
+    tensors: dict[str, Any] = {name: call.tensors[name] for name in ("x", "gamma")}
     rstd: np.ndarray = run("rms_norm", product=call.profile, **tensors).outputs["rstd"]
     return rstd
 
