@@ -13,7 +13,14 @@ from npu_sim.files.writing import require_separate, require_target
 
 OUTPUT_FILES = (
     "figure",
-    *("out", "junit", "report", "rows_out", "sarif", "tiling_bytes", "trace", "write_baseline"),
+    "out",
+    "junit",
+    "report",
+    "rows_out",
+    "sarif",
+    "tiling_bytes",
+    "trace",
+    "write_baseline",
 )
 """Options that name files to be written."""
 

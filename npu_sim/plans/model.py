@@ -590,8 +590,15 @@ class Plan(Printed, Frozen):
         before, after = names.index("workspace"), names.index("caveats")
         names = [
             *names[:before],
-            *("cores", "memories", "decisions", "workspace", "launches", "order", "caveats"),
-            *("profile_keys", *names[after + 1 :]),
+            "cores",
+            "memories",
+            "decisions",
+            "workspace",
+            "launches",
+            "order",
+            "caveats",
+            "profile_keys",
+            *names[after + 1 :],
         ]
         data["memories"] = [
             {**dumped, "used_bytes": memory.used_bytes, "free_bytes": memory.free_bytes}

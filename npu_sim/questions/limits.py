@@ -181,11 +181,11 @@ class ProductLimits:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the bounds as plain data."""
-        return {
-            **({"size": self.size} if self.size else {}),
-            "product": self.product,
-            "socs": list(self.socs),
-            **({} if self.at is None else {"at": self.at}),
+        data: dict[str, Any] = {"size": self.size} if self.size else {}
+        data |= {"product": self.product, "socs": list(self.socs)}
+        if self.at is not None:
+            data["at"] = self.at
+        return data | {
             "documented": self.documented.as_dict(),
             "hardware": self.hardware.as_dict(),
             "rules_source": self.rules_source,
@@ -267,7 +267,7 @@ def limits(
     call = fixed_call(declared, fixed, require_bool("deterministic", deterministic))
     groups = device_groups(product, soc, release)
     second, _, listed = (names[1] if len(names) > 1 else "").partition("=")
-    axes = [number_of(call, name) for name in (*names[:1], *([second] if second else []))]
+    axes = [number_of(call, name) for name in filter(None, (*names[:1], second))]
     if len(set(axes)) < len(axes):
         raise UsageError("vary", "vary: {name} twice", "two different names", name=axes[0].name)
     vary, along = (*(axis.name for axis in axes), "", "")[:2]

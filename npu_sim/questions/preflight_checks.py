@@ -121,8 +121,7 @@ class Checked:
     def as_dict(self, *, whole: bool = True) -> dict[str, Any]:
         """Return the result as plain data, including the plan if ``whole``."""
         why = {"argument": self.argument, "message": self.message, "hint": self.hint}
-        differences, plan = self.differences, self.plan if whole else None
-        return {
+        data = {
             "line": self.line,
             "op": self.op,
             "product": self.product,
@@ -133,9 +132,12 @@ class Checked:
             "fine": self.fine,
             **{name: value for name, value in why.items() if value},
             **self.facts,
-            **({} if differences is None else {"differences": dict(differences)}),
-            **({} if plan is None else {"plan": plan}),
         }
+        if self.differences is not None:
+            data["differences"] = dict(self.differences)
+        if whole and self.plan is not None:
+            data["plan"] = self.plan
+        return data
 
 
 @dataclass
@@ -375,7 +377,9 @@ def _check_kernel(call: Mapping[str, Any], answer: Checked, profile: Profile) ->
         for name in ("route", "block_dim", "tiling_key", "workspace_bytes", "schedule_mode")
         if name in result
     }
-    wanted = {**call.get("expect", {}), **({"route": call["route"]} if "route" in call else {})}
+    wanted = dict(call.get("expect", {}))
+    if "route" in call:
+        wanted["route"] = call["route"]
     return replace(
         answer,
         outcome=outcome,
@@ -454,7 +458,7 @@ def _overflow(plan: Plan) -> dict[str, str]:
 def _facts(plan: Plan, case: Case) -> dict[str, Any]:
     """Return the facts of a plan that a result reports."""
     timing = [order.output for order in plan.order if order.state == "timing"]
-    return {
+    facts = {
         "path": plan.path,
         "block_dim": plan.block_dim,
         "tiling_key": plan.tiling_key,
@@ -467,12 +471,10 @@ def _facts(plan: Plan, case: Case) -> dict[str, Any]:
         "caveat_messages": [caveat.message for caveat in plan.caveats],
         "evidence": plan.evidence.value,
         "rules_source": plan.rules_source,
-        **(
-            {"deterministic_switch": _switched(plan, case)}
-            if timing and not case.deterministic
-            else {}
-        ),
     }
+    if timing and not case.deterministic:
+        facts["deterministic_switch"] = _switched(plan, case)
+    return facts
 
 
 def _switched(plan: Plan, case: Case) -> dict[str, Any]:

@@ -45,10 +45,12 @@ def comparison_view(comparison: Comparison) -> RenderableType:
         nearby_text(alike[0][0], [name for _, names in alike for name in names])
         for alike in [*changes.values()][:SHOWN_NEARBY]
     ]
+    if nearby:
+        nearby.insert(0, "")
     return stack(
         Table(columns, comparison.rows, styles=[_style(row) for row in comparison.rows]),
         *(part for parts in tables for part in parts),
-        *(["", *nearby] if nearby else []),
+        *nearby,
     )
 
 

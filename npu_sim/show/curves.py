@@ -103,15 +103,15 @@ def curve_chart(
     ]
     top = 1 - LABEL_ROW * len(across)
     hidden = {"visible": False, "fixedrange": True}
-    hatched = {"yaxis2": {"overlaying": "y", "range": [0, 1], **hidden}}
     layout = {
         "xaxis": {**_axis(x), **_drawn_range(span, x.is_log)},
         "yaxis": {**_axis(y), "domain": [0, top]},
         "shapes": [_shape(bound, top) for bound in (*inside, *upright)],
         "annotations": labels,
         "showlegend": len(traces) > 1,
-        **(hatched if len(traces) > len(curves) else {}),
     }
+    if len(traces) > len(curves):
+        layout["yaxis2"] = {"overlaying": "y", "range": [0, 1], **hidden}
     return Chart(traces, layout, caption)
 
 

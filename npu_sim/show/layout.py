@@ -247,7 +247,7 @@ def after_gap(part: Table | str, title: str = "") -> tuple[RenderableType, ...]:
     """
     if not (part.rows if isinstance(part, Table) else part):
         return ()
-    return ("", *([Paragraph(title, "bold", is_line=True)] if title else []), part)
+    return ("", Paragraph(title, "bold", is_line=True), part) if title else ("", part)
 
 
 def render(renderable: RenderableType, width: int | None = None) -> str:

@@ -75,11 +75,12 @@ def _ranges(table: LimitTable, listed: Callable[[Sequence[str]], str] = socs_tex
     def socs(row: ProductLimits) -> str:
         return "" if id(row) in repeated else listed(row.socs)
 
-    columns = [
-        *([] if table.vary else [Column("size", lambda row: Verbatim(row.size), key=True)]),
-        Column("product", product, key=True),
-        Column("SoC", socs, key=True, wraps=True),
-        *([Column(table.along, lambda row: str(row.at), right=True)] if table.along else []),
+    columns = [Column("product", product, key=True), Column("SoC", socs, key=True, wraps=True)]
+    if not table.vary:
+        columns.insert(0, Column("size", lambda row: Verbatim(row.size), key=True))
+    if table.along:
+        columns.append(Column(table.along, lambda row: str(row.at), right=True))
+    columns += [
         Column("documented", lambda row: bound_text(row.documented)),
         Column("hardware", lambda row: bound_text(row.hardware)),
     ]

@@ -1,6 +1,6 @@
 """Pictures as SVG: cores, on-chip memory, workspace, order dependence, and work over time."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from math import floor, log10
@@ -504,12 +504,15 @@ def _ticks(end: float) -> list[float]:
 def plan_pictures(plan: Plan) -> Pictures:
     """Return the pictures of a plan."""
     work = tracks_of(plan)
-    return {
-        **({"cores": partial(core_map, plan)} if plan.cores else {}),
-        **({"memory": partial(memory_map, plan.memories)} if plan.memories else {}),
-        **workspace_pictures(plan.workspace),
-        **({"timeline": partial(lanes, work)} if work is not None else {}),
-    }
+    pictures: dict[str, Callable[[], str]] = {}
+    if plan.cores:
+        pictures["cores"] = partial(core_map, plan)
+    if plan.memories:
+        pictures["memory"] = partial(memory_map, plan.memories)
+    pictures |= workspace_pictures(plan.workspace)
+    if work is not None:
+        pictures["timeline"] = partial(lanes, work)
+    return pictures
 
 
 def workspace_pictures(workspace: Workspace) -> Pictures:

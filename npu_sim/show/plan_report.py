@@ -116,15 +116,17 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
         Column("note", lambda area: area.note),
     )
     unknown = joined((area.name for area in workspace.unknown), ", ")
-    return (
+    blocks: list[Block] = [
         Picture(workspace_map(workspace.parts, workspace.total_bytes)),
         Table(columns, workspace.parts, colours=workspace_colours(workspace.parts)),
         *(
             replace(table, caption=title, folded=True)
             for title, table in tables_of_workspace(workspace).items()
         ),
-        *([Paragraph(Text("The total leaves out: {parts}", parts=unknown))] if unknown else []),
-    )
+    ]
+    if unknown:
+        blocks.append(Paragraph(Text("The total leaves out: {parts}", parts=unknown)))
+    return tuple(blocks)
 
 
 def _launch_blocks(plan: Plan) -> tuple[Block, ...]:

@@ -169,13 +169,15 @@ def notes(matrix: Matrix) -> list[RenderableType]:
     """
     faults = _merged(matrix.faults() + matrix.faults(INFORMATIONAL))
     more = len(faults) - SHOWN_FAULTS
-    others = say("and {faults} more kinds: --report or --json lists all", faults=more)
+    shown = [*map(fault_text, faults[:SHOWN_FAULTS])]
+    if more > 0:
+        shown.append(say("and {faults} more kinds: --report or --json lists all", faults=more))
     stale = (
         say("line {line}: {text}", line=line, text=stale_text(finding))
         for finding, line in matrix.stale().items()
     )
     groups = [
-        [*map(fault_text, faults[:SHOWN_FAULTS]), *([others] if more > 0 else [])],
+        shown,
         [*difference_lines(matrix, ["bits"]), *timing_lines(matrix)][:SHOWN_FAULTS],
         [baseline_text(matrix), *stale] if matrix.baseline else [],
         _remarks(matrix),
@@ -643,7 +645,7 @@ def time_notes(matrix: Matrix) -> list[str]:
         return []
     totals = matrix.totals().values()
     marked = coverage_lines(coverage for sums in totals for coverage in sums.bounds)
-    return [NOTE, *marked, *([SHARES] if marked else [])]
+    return [NOTE, *marked, SHARES] if marked else [NOTE]
 
 
 def headline(matrix: Matrix) -> str:

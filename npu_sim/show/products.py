@@ -30,19 +30,20 @@ def products_view(profiles: Sequence[Profile]) -> Group:
         product = profile.product
         modelled, others = operators_of(profile)
         overflow = "saturates: no inf, no nan" if profile.saturates else "inf and nan kept"
+        lines = [
+            ("dtypes", joined((Verbatim(", ".join(product.dtypes)), overflow))),
+            ("operators", ", ".join(modelled)),
+        ]
+        if others:
+            lines.append(("not modelled", ", ".join(others)))
+        if product.rules_source:
+            lines.append(("rules", product.rules_source))
         parts += [
             Paragraph(
                 f"{product.name}: {product.title} ({product.title_zh})", "bold", is_line=True
             ),
             Table(SOC_COLUMNS, [profile.with_soc(name) for name in product.socs]),
-            lines_table(
-                [
-                    ("dtypes", joined((Verbatim(", ".join(product.dtypes)), overflow))),
-                    ("operators", ", ".join(modelled)),
-                    *([("not modelled", ", ".join(others))] if others else []),
-                    *([("rules", product.rules_source)] if product.rules_source else []),
-                ]
-            ),
+            lines_table(lines),
             "",
         ]
     return stack(

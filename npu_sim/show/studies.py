@@ -91,10 +91,12 @@ def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
         "other. Every addition is one fp32 addition.",
     )
     rest = len(certificates) - shown
+    if not rest:
+        return (trees,)
     more = say(
         "{certificates} more classes are in the JSON of the same call (--json).", certificates=rest
     )
-    return (trees, *([Paragraph(more)] if rest else []))
+    return (trees, Paragraph(more))
 
 
 def _running_errors(output: Mapping[str, Any]) -> Chart:

@@ -4,7 +4,7 @@ The outcome comes first, then the reasons, then the changes.
 """
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from types import MappingProxyType
 from typing import Any
@@ -80,8 +80,8 @@ def overflow_text(plan: Plan) -> str:
     )
 
 
-def plan_lines(plan: Plan) -> list[Line]:
-    """Return the body of a plan as labelled lines."""
+def plan_lines(plan: Plan) -> Iterator[Line]:
+    """Yield the body of a plan as labelled lines."""
     key = (
         say(", tiling key {tiling_key}", tiling_key=plan.tiling_key)
         if plan.tiling_key is not None
@@ -96,24 +96,28 @@ def plan_lines(plan: Plan) -> list[Line]:
     )
     count = len(plan.launches)
     order = say("{launches}, one after the other", launches=count) if count > 1 else ""
-    overflow, launched = overflow_text(plan), launched_text(plan.launches)
-    return [
-        *([("overflows", "the Unified Buffer", overflow)] if overflow else []),
-        ("path", Text("{path}{key}", path=plan.path, key=key), plan.path_reason),
-        *([("cores", cores, plan.cores_note + idle)] if plan.block_dim else []),
-        *([("per core", plan.per_core, "")] if plan.per_core else []),
-        *([("launches", launched, order)] if plan.launches else []),
-        *(_memory_line(memory) for memory in plan.memories),
-        _workspace_line(plan.workspace),
-        *(("order", order.in_words, order.reason) for order in plan.order),
-        *(("caveat", caveat.in_words, caveat.code) for caveat in plan.caveats),
-        *(
-            ("profile", f"{key.key} {key.value}", profile_key_text(plan, key))
-            for key in plan.profile_keys
-        ),
-        *(("evidence", *cells) for cells in evidence_cells(plan)),
-        *([("rules", plan.rules_source, "")] if plan.rules_source else []),
-    ]
+    overflow = overflow_text(plan)
+    if overflow:
+        yield "overflows", "the Unified Buffer", overflow
+    yield "path", Text("{path}{key}", path=plan.path, key=key), plan.path_reason
+    if plan.block_dim:
+        yield "cores", cores, plan.cores_note + idle
+    if plan.per_core:
+        yield "per core", plan.per_core, ""
+    if plan.launches:
+        yield "launches", launched_text(plan.launches), order
+    yield from map(_memory_line, plan.memories)
+    yield _workspace_line(plan.workspace)
+    for one in plan.order:
+        yield "order", one.in_words, one.reason
+    for caveat in plan.caveats:
+        yield "caveat", caveat.in_words, caveat.code
+    for read in plan.profile_keys:
+        yield "profile", f"{read.key} {read.value}", profile_key_text(plan, read)
+    for cells in evidence_cells(plan):
+        yield "evidence", *cells
+    if plan.rules_source:
+        yield "rules", plan.rules_source, ""
 
 
 def evidence_cells(plan: Plan) -> list[tuple[str, str]]:

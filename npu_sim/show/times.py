@@ -1,6 +1,6 @@
 """Bounds and estimates of time as sentences, lines and cells."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from npu_sim.language import Text, Verbatim, bytes_text, joined, percent_text, say, time_text
 from npu_sim.plans.answers import Evidence
@@ -49,24 +49,25 @@ def coverage_lines(coverages: Iterable[str]) -> list[str]:
     return [say(text, marks=joined(marks, ", "))] if marks else []
 
 
-def timeline_lines(timeline: Timeline) -> list[Line]:
-    """Return one timeline as labelled lines: call, launches, possible changes and kernels."""
+def timeline_lines(timeline: Timeline) -> Iterator[Line]:
+    """Yield one timeline as labelled lines: call, launches, possible changes and kernels."""
     clock = say(
         "{clock} {clock_mhz:g} MHz; no execution of this call can be faster",
         clock=timeline.clock,
         clock_mhz=timeline.clock_mhz,
     )
-    estimates = enumerate(_estimates(timeline))
-    return [
-        ("lower bound", bound_cell(timeline.bound_us, timeline.coverage), clock),
-        *(("estimate" if number == 0 else "", *line) for number, line in estimates),
-        *(_launch_line(number, launch) for number, launch in enumerate(timeline.launches)),
-        *(_change_line(change, timeline.coverage) for change in timeline.changes),
-        *determinism_lines(timeline.determinism),
-        *_kernel_lines(timeline),
-        *caution_lines(timeline),
-        *([("rules", timeline.rules_source, "")] if timeline.rules_source else []),
-    ]
+    yield "lower bound", bound_cell(timeline.bound_us, timeline.coverage), clock
+    for number, line in enumerate(_estimates(timeline)):
+        yield "estimate" if number == 0 else "", *line
+    for number, launch in enumerate(timeline.launches):
+        yield _launch_line(number, launch)
+    for change in timeline.changes:
+        yield _change_line(change, timeline.coverage)
+    yield from determinism_lines(timeline.determinism)
+    yield from _kernel_lines(timeline)
+    yield from caution_lines(timeline)
+    if timeline.rules_source:
+        yield "rules", timeline.rules_source, ""
 
 
 def about_us(value: float) -> str:
@@ -313,19 +314,19 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
     ]
 
 
-def caution_lines(timeline: Timeline) -> list[Line]:
-    """Return what the bound omits and assumes."""
+def caution_lines(timeline: Timeline) -> Iterator[Line]:
+    """Yield what the bound omits and assumes."""
     doubt = timeline.clock_doubt
     unknown, left_out = joined(timeline.unknown_rates, ", "), joined(timeline.not_counted, ", ")
-    return [
-        *([("clock", "the bound may be too high", doubt)] if doubt else []),
-        *([("unknown", unknown, "no published rate: counted 0")] if unknown else []),
-        *([("left out", left_out, "not published: counted 0")] if left_out else []),
-        *assumption_lines(
-            timeline.assumptions,
-            [(other.assumption, other.bound_us) for other in timeline.otherwise],
-        ),
-    ]
+    if doubt:
+        yield "clock", "the bound may be too high", doubt
+    if unknown:
+        yield "unknown", unknown, "no published rate: counted 0"
+    if left_out:
+        yield "left out", left_out, "not published: counted 0"
+    yield from assumption_lines(
+        timeline.assumptions, [(other.assumption, other.bound_us) for other in timeline.otherwise]
+    )
 
 
 def assumption_lines(

@@ -75,8 +75,8 @@ def _product(answer: Verification) -> str:
     return load_profile(answer.product).product.title if len(products) > 1 else ""
 
 
-def verdict_lines(verdict: OutputVerdict) -> list[tuple[str, str]]:
-    """Return how many elements have which verdict, and what explains unreachable ones."""
+def verdict_lines(verdict: OutputVerdict) -> Iterator[tuple[str, str]]:
+    """Yield how many elements have which verdict, and what explains unreachable ones."""
     ruled = verdict.within_a_rule
     fixed, timing = ~verdict.order_dependent & ~ruled, verdict.order_dependent & ~ruled
     different = int((verdict.elements[fixed] > 0).sum())
@@ -101,19 +101,23 @@ def verdict_lines(verdict: OutputVerdict) -> list[tuple[str, str]]:
     explanations = [*map(_explanation, verdict.explanations)]
     if not verdict.possible and not explanations:
         explanations.append(Text("none of the alternatives that were simulated"))
-    return [
-        *([("one legal order", in_order)] if fixed.any() or not verdict.elements.size else []),
-        *([("race" if verdict.race else "depends on timing", in_time)] if timing.any() else []),
-        *([("overwritten", _overwritten(verdict))] if verdict.overwritten.any() else []),
-        *([("open rule", by_rule)] if ruled.any() else []),
-        *(("rule", rule.reason) for rule in verdict.rules if ruled.any()),
-        *_reachable_sets(verdict),
-        *([("compared", rounded)] if verdict.rounded_from else []),
-        *([("order of arrival", verdict.order)] if verdict.order else []),
-        *(("pattern", pattern) for pattern in verdict.patterns),
-        *(("explained by", explanation) for explanation in explanations),
-        *(("next", step) for step in verdict.next_steps),
-    ]
+    if fixed.any() or not verdict.elements.size:
+        yield "one legal order", in_order
+    if timing.any():
+        yield "race" if verdict.race else "depends on timing", in_time
+    if verdict.overwritten.any():
+        yield "overwritten", _overwritten(verdict)
+    if ruled.any():
+        yield "open rule", by_rule
+        yield from (("rule", rule.reason) for rule in verdict.rules)
+    yield from _reachable_sets(verdict)
+    if verdict.rounded_from:
+        yield "compared", rounded
+    if verdict.order:
+        yield "order of arrival", verdict.order
+    yield from (("pattern", pattern) for pattern in verdict.patterns)
+    yield from (("explained by", explanation) for explanation in explanations)
+    yield from (("next", step) for step in verdict.next_steps)
 
 
 def _overwritten(verdict: OutputVerdict) -> str:
@@ -240,8 +244,8 @@ def verification_view(answer: Verification) -> RenderableType:
     return stack(*chain(*differences, *verdicts), lines_table(place_lines(answer)))
 
 
-def difference_lines(difference: ResultDifference) -> list[tuple[str, str]]:
-    """Return how many elements of two results differ, and whether timing explains it."""
+def difference_lines(difference: ResultDifference) -> Iterator[tuple[str, str]]:
+    """Yield how many elements of two results differ, and whether timing explains it."""
     count = int(difference.differing.sum())
     second = Text(
         "{status}; {count} of {of} elements differ from the first, in {rows}",
@@ -250,12 +254,14 @@ def difference_lines(difference: ResultDifference) -> list[tuple[str, str]]:
         of=difference.differing.size,
         rows=counted(len(difference.rows), "row"),
     )
-    cause = (
-        "timing explains it: both results are possible where they differ"
-        if difference.proved
-        else "not proved to be timing: see the verdicts of the rows"
-    )
-    return [("second result", second), *([("cause", cause)] if count else [])]
+    yield "second result", second
+    if count:
+        yield (
+            "cause",
+            "timing explains it: both results are possible where they differ"
+            if difference.proved
+            else "not proved to be timing: see the verdicts of the rows",
+        )
 
 
 def _differing_rows(

@@ -390,8 +390,16 @@ def _rows_of_writes(
         part = int(np.ravel_multi_index(place, output.shape[: len(place)]))
         records.append(
             (
-                *(part, part * columns + column, 1, len(writes), len(set(cores)), low, high),
-                *(high - low, int(ulps[column]), (high - low) / magnitude if magnitude else 0.0),
+                part,
+                part * columns + column,
+                1,
+                len(writes),
+                len(set(cores)),
+                low,
+                high,
+                high - low,
+                int(ulps[column]),
+                (high - low) / magnitude if magnitude else 0.0,
             )
         )
     return np.array(records, FIELDS)

@@ -99,8 +99,12 @@ def fill_source(operator: Operator, columns: tuple[RecordColumn, ...], sampled: 
     the per-axis arrays is the device.
     """
     axes = range(1, len(operator.all_axes) + 1)
+    draws: list[str] = []
+    begin, advance = _first_position(axes), _advance(len(axes))
+    if sampled:
+        draws, begin, advance = _draws(axes), [], []
     body = [
-        *(_draws(axes) if sampled else ()),
+        *draws,
         *_codes(axes),
         f"device = Device({_loads('devices', len(Device._fields))})",
         f"switches = Rules({_loads('rules', len(rules_type(operator)._fields))})",
@@ -115,10 +119,10 @@ def fill_source(operator: Operator, columns: tuple[RecordColumn, ...], sampled: 
         f"def fill(out, first, {arrays}):",
         *(f"    n{axis} = counts[{axis}]" for axis in (0, *axes)),
         *(f"    offset{axis} = offsets[{axis}]" for axis in axes),
-        *(() if sampled else _first_position(axes)),
+        *begin,
         "    for i in range(out.shape[0]):",
         *("        " + line for line in body),
-        *(() if sampled else _advance(len(axes))),
+        *advance,
     ]
     return "\n".join(lines) + "\n"
 

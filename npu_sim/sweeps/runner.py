@@ -319,16 +319,15 @@ def called_facts(space: Space, row: int) -> dict[str, Any]:
         if error.argument not in space.operator.tensor_names:
             raise
         return {"status": UNCOUNTABLE}
-    of_kernel = {
-        "tiling_key": planned.tiling_key,
-        "workspace_bytes": planned.workspace.kernel_bytes,
-    }
-    return {
+    record = {
         "status": 0,
         "block_dim": planned.block_dim,
         "total_workspace_bytes": planned.workspace.total_bytes,
-        **({} if planned.tiling_key is None else of_kernel),
     }
+    if planned.tiling_key is not None:
+        record["tiling_key"] = planned.tiling_key
+        record["workspace_bytes"] = planned.workspace.kernel_bytes
+    return record
 
 
 def compare_row(

@@ -48,8 +48,19 @@ WHOLE, BATCHES, HEADS = 0, 100, 200
 
 REFUSALS = (
     "",
-    *("mode", "broadcast", "rank", "d_limit", "d_odd", "cos_sin_differ", "d_differ"),
-    *("dtype_differ", "dtype", "layout", "bnsd_aligned", "bnsd_unaligned", "ub"),
+    "mode",
+    "broadcast",
+    "rank",
+    "d_limit",
+    "d_odd",
+    "cos_sin_differ",
+    "d_differ",
+    "dtype_differ",
+    "dtype",
+    "layout",
+    "bnsd_aligned",
+    "bnsd_unaligned",
+    "ub",
 )
 """What the planner refuses, in its order; codes are positions (page, "Contract" 4 and 5)."""
 LAYOUT, BNSD_ALIGNED, BNSD_UNALIGNED, UB = 10, 11, 12, 13

@@ -56,8 +56,17 @@ LARGE = 100
 
 REFUSALS = (
     "",
-    *("mode", "broadcast", "rank", "cos_sin_differ", "d_differ", "d_limit", "d_odd"),
-    *("x_differs", "layout", "bn_limit", "ub"),
+    "mode",
+    "broadcast",
+    "rank",
+    "cos_sin_differ",
+    "d_differ",
+    "d_limit",
+    "d_odd",
+    "x_differs",
+    "layout",
+    "bn_limit",
+    "ub",
 )
 """What the planner refuses; codes are positions (page, "Contract" 4)."""
 LAYOUT, BN_LIMIT, UB = 9, 10, 11

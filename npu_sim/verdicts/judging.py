@@ -453,13 +453,12 @@ def _apply_rules(
 
 def _open_rules(call: StudyCall, result: Result) -> list[OpenRule]:
     """Return the parts of a call's rule that are not published or not modelled."""
-    has_hook = call.operator.has_hook(OPEN_RULES)
-    return [
-        *(call.operator.hook(OPEN_RULES)(call, result) if has_hook else ()),
-        *(
-            OpenRule(name, np.array(-np.inf), np.array(np.inf), caveat.message)
-            for caveat in (*result.caveats, *result.plan.caveats)
-            for name in result.outputs
-            if caveat.not_modelled in ("*", name)
-        ),
+    rules = [
+        OpenRule(name, np.array(-np.inf), np.array(np.inf), caveat.message)
+        for caveat in (*result.caveats, *result.plan.caveats)
+        for name in result.outputs
+        if caveat.not_modelled in ("*", name)
     ]
+    if call.operator.has_hook(OPEN_RULES):
+        return [*call.operator.hook(OPEN_RULES)(call, result), *rules]
+    return rules

@@ -218,7 +218,9 @@ def _profiles(
         names = [product] if product is not None else [first.name, *shipped_products()]
         profiles += [profile for name in names for profile in all_socs(name)]
     unique = {(profile.name, profile.soc): profile for profile in profiles}.values()
-    releases = [first.release, *(reversed(release_names()) if release is None else ())]
+    releases = [first.release]
+    if release is None:
+        releases += reversed(release_names())
     return [profile.with_release(name) for profile in unique for name in dict.fromkeys(releases)]
 
 

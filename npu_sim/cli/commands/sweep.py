@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -151,7 +151,7 @@ def sweep_command(
         }
         print_json("sweep", {**data, **drawn})
     else:
-        _print_summary(summary, seconds, out, check, different)
+        print_text(lines_table(_summary_lines(summary, seconds, out, check, different)))
     if different:
         sys.exit(DIFFERENT)
 
@@ -191,14 +191,12 @@ def _reported(
 def _reproducing_command(seed: int, grid: list[str]) -> str:
     """Return the command that repeats the sweep, with product and release written out."""
     named = {text.partition("=")[0].strip() for text in grid}
-    product, release = (f"product={DEFAULT_PRODUCT}", f"release={default_release()}")
-    return reproducing_command(
-        {("--seed",): seed},
-        [
-            *(["--grid", product] if not named & {"product", "soc"} else []),
-            *(["--grid", release] if "release" not in named else []),
-        ],
-    )
+    written = []
+    if not named & {"product", "soc"}:
+        written += ["--grid", f"product={DEFAULT_PRODUCT}"]
+    if "release" not in named:
+        written += ["--grid", f"release={default_release()}"]
+    return reproducing_command({("--seed",): seed}, written)
 
 
 def _write_report(path: Path, summary: SweepSummary, seed: int, grid: list[str]) -> dict[str, Any]:
@@ -221,40 +219,40 @@ def _rate_text(rate: float) -> str:
     )
 
 
-def _print_summary(
+def _summary_lines(
     summary: SweepSummary, seconds: float, out: Path | None, check: int, different: list[Any]
-) -> None:
-
+) -> Iterator[tuple[str, str, str]]:
+    """Yield what a sweep planned, checked and wrote, as labelled lines."""
     data = summary.as_dict()
     pace = say(
         "{rate}; {seconds:.1f} s in all",
         rate=_rate_text(summary.rows_now / max(summary.seconds, 1e-9)),
         seconds=seconds,
     )
-    found = say("{count} values differ", count=len(different)) if different else "all equal"
-    checked = say("{rows} rows one by one", rows=min(check, summary.rows))
-    lines = [
-        ("plans", str(summary.rows), pace),
-        *((name, _counts_text(counts), "") for name, counts in data["counts"].items()),
-        *([_peak_line(data["peak_workspace"])] if "peak_workspace" in data else []),
-        *(("left out", product, reason) for product, reason in summary.space.left_out),
-        *([("rules", summary.rules_source, "")] if summary.rules_source else []),
-        *([("checked", checked, found)] if check else []),
-        *(
-            (
-                "different",
-                say("row {row}: {field}", row=difference.row, field=difference.field),
-                say(
-                    "swept {swept}, planned {planned}",
-                    swept=difference.swept,
-                    planned=difference.planned,
-                ),
-            )
-            for difference in different[:SHOWN_VALUES]
-        ),
-        *([("written", str(out), "")] if out is not None else []),
-    ]
-    print_text(lines_table(lines))
+    yield "plans", str(summary.rows), pace
+    for name, counts in data["counts"].items():
+        yield name, _counts_text(counts), ""
+    if "peak_workspace" in data:
+        yield _peak_line(data["peak_workspace"])
+    for product, reason in summary.space.left_out:
+        yield "left out", product, reason
+    if summary.rules_source:
+        yield "rules", summary.rules_source, ""
+    if check:
+        found = say("{count} values differ", count=len(different)) if different else "all equal"
+        yield "checked", say("{rows} rows one by one", rows=min(check, summary.rows)), found
+    for difference in different[:SHOWN_VALUES]:
+        yield (
+            "different",
+            say("row {row}: {field}", row=difference.row, field=difference.field),
+            say(
+                "swept {swept}, planned {planned}",
+                swept=difference.swept,
+                planned=difference.planned,
+            ),
+        )
+    if out is not None:
+        yield "written", str(out), ""
 
 
 def _counts_text(counts: dict[str, int]) -> str:

@@ -134,7 +134,9 @@ def timeline_command(
         )
     elif len(rows) == 1:
         overflow = overflow_text(made)
-        print_text(*([overflow, ""] if overflow else []), timeline_view(changed))
+        if overflow:
+            print_text(overflow, "")
+        print_text(timeline_view(changed))
     else:
         print_text(timelines_view([(row.name, row.profile.soc, row.found) for row in rows]))
     if len(rows) == 1:

@@ -222,6 +222,9 @@ def check_kit(folder: str | Path, *, progress: Progress | None = None) -> KitChe
             "run run_on_device.py of the folder on a device",
             folder=folder,
         )
+    findings = [*_device_findings(profile, device, lines, modes)]
+    if device.kit != head.kit:
+        findings.append("device.json is of another kit")
     answer = KitCheck(
         folder=str(folder),
         soc=profile.soc,
@@ -230,10 +233,7 @@ def check_kit(folder: str | Path, *, progress: Progress | None = None) -> KitChe
         modes=tuple(modes),
         missing=tuple(missing),
         unreadable=tuple(unreadable),
-        findings=(
-            *_device_findings(profile, device, lines, modes),
-            *(["device.json is of another kit"] if device.kit != head.kit else []),
-        ),
+        findings=tuple(findings),
     )
     text = "".join(json.dumps(record) + "\n" for record in evidence_records(answer, lines))
     write_into(place, EVIDENCE_FILE, text, "check")

@@ -1,6 +1,6 @@
 """The device kit: what was written, and what a device's results show, as text and as a report."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -35,14 +35,12 @@ def kit_view(answer: Kit) -> RenderableType:
         operators=len(answer.calls),
         mib=answer.bytes / MIB,
     )
+    parts: list[RenderableType] = [Paragraph(written, "bold")]
+    if answer.left_out:
+        parts.append(Text("left out: {lines}", lines=counted(len(answer.left_out), "line")))
+        parts += [Paragraph(text, indent=2) for text in answer.left_out[:5]]
     return stack(
-        Paragraph(written, "bold"),
-        *(
-            [Text("left out: {lines}", lines=counted(len(answer.left_out), "line"))]
-            if answer.left_out
-            else []
-        ),
-        *(Paragraph(text, indent=2) for text in answer.left_out[:5]),
+        *parts,
         Text(
             "next: copy {folder} to a machine with an {soc} and torch_npu, run: python "
             "run_on_device.py; then npu-sim kit --check {folder}",
@@ -63,8 +61,8 @@ def headline(answer: KitCheck) -> str:
     )
 
 
-def lines_of(answer: KitCheck) -> list[tuple[str, str]]:
-    """Return bits, cores, status and time in one line each."""
+def lines_of(answer: KitCheck) -> Iterator[tuple[str, str]]:
+    """Yield bits, cores, status and time in one line each."""
     counts = answer.counts
     bits = Text(
         "{confirmed} as computed or reachable, {open} undecided, {impossible} impossible, "
@@ -88,19 +86,15 @@ def lines_of(answer: KitCheck) -> list[tuple[str, str]]:
     if errors:
         text = "{text}; vector estimates {low:+.0%} to {high:+.0%}"
         time = Text(text, text=time, low=min(errors), high=max(errors))
+    yield "bits", bits
+    yield "cores", _as_planned(cores)
+    yield "status", _as_planned(status)
+    yield "time", time
     numbers = joined(map(str, answer.missing[:MOST_FINDINGS]), ", ")
-    return [
-        ("bits", bits),
-        ("cores", _as_planned(cores)),
-        ("status", _as_planned(status)),
-        ("time", time),
-        *(
-            [("missing", Text("no results of the calls {numbers}", numbers=numbers))]
-            if numbers
-            else []
-        ),
-        *(("unreadable", Text("calls.jsonl, {line}", line=line)) for line in answer.unreadable[:5]),
-    ]
+    if numbers:
+        yield "missing", Text("no results of the calls {numbers}", numbers=numbers)
+    for line in answer.unreadable[:5]:
+        yield "unreadable", Text("calls.jsonl, {line}", line=line)
 
 
 def _as_planned(agree: Sequence[bool]) -> str:
@@ -134,12 +128,13 @@ def findings_of(answer: KitCheck) -> list[tuple[str, str]]:
 def check_view(answer: KitCheck) -> RenderableType:
     """Return the verdicts as text, with what is not as planned."""
     found = findings_of(answer)
-    more = len(found) - MOST_FINDINGS
+    hidden = len(found) - MOST_FINDINGS
+    more = [Text("{count} more: --report", count=hidden)] if hidden > 0 else []
     return stack(
         Paragraph(headline(answer), "bold"),
         lines_table(lines_of(answer)),
         *after_gap(lines_table(found[:MOST_FINDINGS])),
-        *([Text("{count} more: --report", count=more)] if more > 0 else []),
+        *more,
         Text("written: {folder}/evidence.jsonl", folder=answer.folder),
     )
 

@@ -72,8 +72,8 @@ def call_columns(reading: DumpReading) -> tuple[Column, ...]:
     )
 
 
-def head_lines(reading: DumpReading) -> list[tuple[str, str]]:
-    """Return what the dump contains."""
+def head_lines(reading: DumpReading) -> Iterator[tuple[str, str]]:
+    """Yield what the dump contains."""
     entries = Text(
         "{entries} entries in {places} dump.json, task {tasks}",
         entries=reading.entries,
@@ -89,22 +89,24 @@ def head_lines(reading: DumpReading) -> list[tuple[str, str]]:
     )
     kinds = sorted(reading.not_modelled.items(), key=lambda kind: -kind[1])
     names = [f"{name} {count}" for name, count in kinds[:MOST_KINDS]]
+    if len(kinds) > MOST_KINDS:
+        names.append("...")
     not_modelled = Text(
         "{calls} of {kinds} functions: {names}",
         calls=calls_text(sum(reading.not_modelled.values())),
         kinds=len(kinds),
-        names=joined([*names, *(["..."] if len(kinds) > MOST_KINDS else [])], ", "),
+        names=joined(names, ", "),
     )
-    unnamed = Text("{files} tensor files have no entry", files=reading.unnamed_files)
-    return [
-        ("dump folder", reading.folder),
-        ("contains", entries),
-        ("simulated on", device),
-        *([("the other dump on", reading.other_target)] if reading.other_target else []),
-        *([("not modelled", not_modelled)] if kinds else []),
-        *([("incomplete", unnamed)] if reading.unnamed_files else []),
-        *_notes("unreadable", reading.unreadable, MOST_LINES),
-    ]
+    yield "dump folder", reading.folder
+    yield "contains", entries
+    yield "simulated on", device
+    if reading.other_target:
+        yield "the other dump on", reading.other_target
+    if kinds:
+        yield "not modelled", not_modelled
+    if reading.unnamed_files:
+        yield "incomplete", Text("{files} tensor files have no entry", files=reading.unnamed_files)
+    yield from _notes("unreadable", reading.unreadable, MOST_LINES)
 
 
 def _notes(label: str, notes: Sequence[EntryNote], most: int) -> Iterator[tuple[str, str]]:

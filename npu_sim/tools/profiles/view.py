@@ -3,7 +3,7 @@
 Measured times stand beside their lower bounds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import accumulate
 from pathlib import Path
@@ -149,8 +149,8 @@ def _busiest(group: MeasuredGroup, measured_us: float) -> str:
     return f"{pipe} {percent_text(group.busy_us[pipe] / measured_us)}"
 
 
-def file_lines(answer: MeasuredProfile, pattern: str = "") -> list[Line]:
-    """Return the device and the unmodelled kernels of the file."""
+def file_lines(answer: MeasuredProfile, pattern: str = "") -> Iterator[Line]:
+    """Yield the device and the unmodelled kernels of the file."""
     shown = [
         f"{kernel} {time_text(time)}"
         for kernel, time in answer.not_modelled.items()
@@ -160,12 +160,13 @@ def file_lines(answer: MeasuredProfile, pattern: str = "") -> list[Line]:
     kernels = ", ".join(shown[:SHOWN_KERNELS]) + (
         say(" and {shown} more", shown=more) if more > 0 else ""
     )
-    return [
-        *(_device_lines(answer, answer.device) if answer.device is not None else []),
-        *([("not modelled", kernels, "measured time in total")] if shown else []),
-        *_faster_lines(answer, pattern),
-        *([("note", NOTE, "")] if answer.groups else []),
-    ]
+    if answer.device is not None:
+        yield from _device_lines(answer, answer.device)
+    if shown:
+        yield "not modelled", kernels, "measured time in total"
+    yield from _faster_lines(answer, pattern)
+    if answer.groups:
+        yield "note", NOTE, ""
 
 
 def _faster_lines(answer: MeasuredProfile, pattern: str) -> list[Line]:
@@ -182,8 +183,9 @@ def _faster_lines(answer: MeasuredProfile, pattern: str) -> list[Line]:
     ]
     if not kernels:
         return []
-    more = [say("{count} more", count=len(kernels) - SHOWN_KERNELS)]
-    listed = [*kernels[:SHOWN_KERNELS], *(more if len(kernels) > SHOWN_KERNELS else [])]
+    listed = kernels[:SHOWN_KERNELS]
+    if len(kernels) > SHOWN_KERNELS:
+        listed.append(say("{count} more", count=len(kernels) - SHOWN_KERNELS))
     return [
         (
             "faster than the bound",
