@@ -780,7 +780,9 @@ def test_gradients_of_an_empty_input_are_verified():
         "input": np.ones((0, 4, 8), np.float32),
         "weight": np.ones((2, 8, 8), np.float32),
         "bias": np.ones(8, np.float32),
-        "pad": 2, "cube_math_type": 1, "soc": "910B3",
+        "pad": 2,
+        "cube_math_type": 1,
+        "soc": "910B3",
     }
     bias = npu_sim.run("conv_tbc_backward", **call).outputs["grad_bias"]
     for measured, status in ((bias, "equal"), (bias + 1, "unreachable")):
