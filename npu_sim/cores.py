@@ -12,9 +12,9 @@ release, with its source. Planners and kernels take these integers (:func:`relea
 the name of the release.
 """
 
+import re
 from collections import namedtuple
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -41,6 +41,8 @@ class ReleaseFacts(BaseModel):
     """The published tags and sources that it represents."""
     evidence: str
     """Kind of evidence."""
+    also: tuple[str, ...] = ()
+    """Versions of the toolkit that it represents although their numbers are those of another."""
 
 
 class ReleaseSwitch(BaseModel):
@@ -164,27 +166,74 @@ def default_release() -> str:
     return release_table().default
 
 
+TOOLKIT_VERSION = re.compile(
+    r"(?:cann[ _-]{0,3})?v?(\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)"
+    r"(?:[.-]?(?:rc|alpha|beta|pre|t)[.\d]{0,9}){0,3}",
+    re.IGNORECASE,
+)
+"""A version as a toolkit states it: ``9.1.1``, ``8.3.RC1``, ``V9.1.0``, ``CANN 8.5.0``."""
+
+
 def require_release(release: str | float) -> str:
-    """Return the name of a release, which may be given as a number.
+    """Return the name of a release, which may be given as a number or as a toolkit states it.
+
+    A version of the toolkit is the newest known release of its first two numbers that is not
+    newer: ``8.5`` for ``CANN 8.5.1``, ``9.1.1`` for ``9.1.2``.
 
     Raises UsageError when there is no such release; the hint lists them.
     """
     name = str(release) if isinstance(release, float) else release
-    if not isinstance(name, str) or name not in release_names():
-        major = name[:1] if isinstance(name, str) else None
-        same_major = [known for known in reversed(release_names()) if known[0] == major]
-        near: Any = name
-        with suppress(TypeError, ValueError):  # such as 8.x, or another major number
-            near = min(same_major, key=lambda known: round(abs(float(known) - float(name)), 6))
-        raise UsageError(
-            "release",
-            "release = {release}: no such release of the product's software",
-            "releases: {release_names}{hint}",
-            release=shown(release),
-            release_names=", ".join(release_names()),
-            hint=closest(near, same_major),
-        )
-    return name
+    if isinstance(name, str) and name in release_names():
+        return name
+    version = _toolkit_version(name) if isinstance(name, str) else ""
+    known = version and _release_of(version)
+    if known:
+        return known
+    same_major = [one for one in reversed(release_names()) if version and one[0] == version[0]]
+    near: Any = name
+    if same_major:
+        near = min(same_major, key=lambda one: round(abs(_number(one) - _number(version)), 6))
+    raise UsageError(
+        "release",
+        "release = {release}: no such release of the product's software",
+        "releases: {release_names}{hint}",
+        release=shown(release),
+        release_names=", ".join(release_names()),
+        hint=closest(near, same_major),
+    )
+
+
+def _toolkit_version(text: str) -> str:
+    """Return the version in the words of a toolkit, in lower case; empty for another text."""
+    stated = text.strip()
+    match = TOOLKIT_VERSION.fullmatch(stated)
+    if match is None:
+        return ""
+    whole = stated[match.start(1) :].lower()
+    special = (one for facts in release_table().releases.values() for one in facts.also)
+    return whole if whole in special else match[1]
+
+
+def _release_of(version: str) -> str:
+    """Return the newest release of the same first two numbers that is not newer; or nothing."""
+    for name, facts in release_table().releases.items():
+        if version in facts.also:
+            return name
+    numbers = _numbers(version)
+    older = [
+        name
+        for name in release_names()
+        if _numbers(name)[:2] == numbers[:2] and _numbers(name) <= numbers
+    ]
+    return older[-1] if older else ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def _number(version: str) -> float:
+    return float(".".join(version.split(".")[:2]))
 
 
 def is_older(release: str, oldest: str) -> bool:

@@ -105,7 +105,7 @@ def preflight(
     soc
         SoCs, with commas, which imply their products; all for every one.
     release
-        Releases of the product's software, with commas; the newest when left out.
+        Releases of the product's software, with commas; the default when left out.
     fail_on
         Outcomes that are not accepted, separated by commas: refused, caveat, timing, unknown.
     max_workspace

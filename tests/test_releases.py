@@ -26,9 +26,32 @@ def table(**changes: object) -> dict[str, object]:
     }
 
 
-def test_the_newest_release_is_the_default():
-    assert release_names() == ("8.3", "8.5", "9.0", "9.1")
-    assert default_release() == release_names()[-1]
+def test_the_default_is_a_release_of_published_sources():
+    assert release_names() == ("8.3", "8.5", "9.0", "9.1", "9.1.1", "9.2")
+    assert default_release() == "9.1"
+
+
+@pytest.mark.parametrize(
+    ("stated", "release"),
+    [
+        ("8.3.RC1", "8.3"),
+        ("8.3.RC1.alpha003", "8.3"),
+        ("8.5.0", "8.5"),
+        ("CANN 8.5.0", "8.5"),
+        ("8.5.1", "8.5"),
+        ("9.0.1", "9.0"),
+        ("9.1.RC1", "9.1"),
+        ("9.1.0", "9.1"),
+        (9.1, "9.1"),
+        ("9.1.1", "9.1.1"),
+        ("V9.1.1", "9.1.1"),
+        ("cann-9.1.2", "9.1.1"),
+        ("v9.2.0-beta.1", "9.1"),
+        ("9.2.0", "9.2"),
+    ],
+)
+def test_a_version_of_a_toolkit_selects_the_newest_release_that_is_not_newer(stated, release):
+    assert load_profile("atlas_a2", release=stated).release == release
 
 
 @pytest.mark.parametrize(("release", "value"), [("1", 10), ("2", 11), ("3", 11)])
@@ -67,9 +90,11 @@ def test_a_profile_keeps_its_release_when_the_soc_changes():
     assert load_profile(profile, release="9.0").release == "9.0"
 
 
-@pytest.mark.parametrize(("release", "nearest"), [("8.4", "8.5"), ("8.0", "8.3"), ("9.3", "9.1")])
+@pytest.mark.parametrize(("release", "nearest"), [("8.4", "8.5"), ("8.0", "8.3"), ("9.3", "9.2")])
 def test_an_unknown_release_is_refused_with_the_list(release, nearest):
     with pytest.raises(npu_sim.UsageError, match=f"release = '{release}': no such rel") as refused:
         npu_sim.plan("rms_norm_grad", dy="32x512:bf16", gamma="512:bf16", release=release)
     assert refused.value.argument == "release"
-    assert refused.value.hint == f"releases: 8.3, 8.5, 9.0, 9.1; did you mean {nearest}?"
+    assert (
+        refused.value.hint == f"releases: 8.3, 8.5, 9.0, 9.1, 9.1.1, 9.2; did you mean {nearest}?"
+    )

@@ -145,12 +145,16 @@ def _option_lines(option: Any, label: str) -> Iterator[tuple[str, str]]:
     on, _, off = label.partition(" / ")
     text, value = next(_paragraphs(OWN_TEXTS.get(option.name, option.help)), ""), option.default
     if option.name == "release":
-        from npu_sim.cores import release_names  # loaded by every command with a release
+        from npu_sim.cores import (  # loaded by every command with a release
+            default_release,
+            release_names,
+        )
 
         *older, newest = release_names()
         text = say(
-            "{text} Releases: {names}.",
+            "{text} Releases: {names}; default {release}.",
             text=text,
+            release=default_release(),
             names=say("{older} or {newest}", older=joined(older, ", "), newest=newest),
         )
     if option.show_default and isinstance(value, int | str) and not isinstance(value, bool):

@@ -22,6 +22,7 @@ from npu_sim.plans.model import (
     OutputOrder,
     Workspace,
     WorkspacePart,
+    caveat,
 )
 from npu_sim.plans.workspace import executor_workspace, kernel_workspace
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, vendor_fields
@@ -58,6 +59,22 @@ class Description:
 
 DESCRIBE: Hook[Callable[[Case], Description]] = Hook("describe", "plan")
 DESCRIBE_EMPTY: Hook[Callable[[Case], Description]] = Hook("describe_empty", "plan")
+
+
+RELEASE_INFERRED = "release_inferred"
+"""Code of the caveat of :func:`release_inferred`; the evidence of its plan is a model."""
+
+
+def release_inferred(case: Case, argument: str, what: str) -> Caveat:
+    """Return the caveat of a call that sources later than the last published release changed."""
+    return caveat(
+        RELEASE_INFERRED,
+        argument,
+        "{what}: read in sources of September to November 2026; that release {release} ships them "
+        "is inferred",
+        what=what,
+        release=case.profile.release,
+    )
 
 
 @dataclass(frozen=True)

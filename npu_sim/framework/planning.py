@@ -21,7 +21,13 @@ from npu_sim.framework.arguments import (
 from npu_sim.framework.case import Case, require_cores
 from npu_sim.framework.checking import check_uncached, checked_call
 from npu_sim.framework.checks import uncountable
-from npu_sim.framework.describing import DESCRIBE, DESCRIBE_EMPTY, Description, nearest_change
+from npu_sim.framework.describing import (
+    DESCRIBE,
+    DESCRIBE_EMPTY,
+    RELEASE_INFERRED,
+    Description,
+    nearest_change,
+)
 from npu_sim.framework.inference import arguments_of, call_with, read_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target, require_limits
@@ -146,7 +152,7 @@ def plan_of(case: Case, *, plans_flips: bool = False) -> Plan:
     evidence = max(  # the least sure
         operator.evidence,
         described.evidence or operator.evidence,
-        Evidence.MODEL if assumption else operator.evidence,
+        Evidence.MODEL if assumption or _is_inferred(described) else operator.evidence,
         key=EVIDENCE_ORDER.index,
     )
     plan = Plan(
@@ -208,6 +214,11 @@ def _deferred(
         "profile_keys": lambda: keys_without_effect(case),
         "profile": case.profile,
     }
+
+
+def _is_inferred(described: Description) -> bool:
+    """Return whether it is inferred that the release does what the plan says."""
+    return any(one.code == RELEASE_INFERRED for one in described.caveats)
 
 
 def _assumed(profile: Profile, assumption: str) -> Iterator[Caveat]:

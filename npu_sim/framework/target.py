@@ -227,7 +227,7 @@ class device(ContextDecorator):  # noqa: N801 (used like a function)
         Product (name, YAML file or loaded profile) and SoC. A product alone takes its default
         SoC; a SoC alone, its product.
     release
-        Release of the product's software. A product alone takes the newest; a SoC alone keeps the
+        Release of the product's software. A product alone takes the default; a SoC alone keeps the
         present one.
     deterministic
         The determinism switch, read at the first stage of a call.

@@ -53,7 +53,7 @@ def plan(
     soc
         SoC, such as Ascend910B3 or 910B3; it implies its product.
     release
-        Release of the product's software; the newest when left out.
+        Release of the product's software; the default when left out.
     deterministic
         Switch deterministic computation on.
     limits

@@ -273,7 +273,7 @@ def diff(
     soc
         SoCs, also in one text with commas; all when left out.
     release
-        Releases of the software, also in one text with commas, or all; the newest when left out.
+        Releases of the software, also in one text with commas, or all; the default when left out.
     operator, deterministic, limits, **arguments
         As for :func:`npu_sim.plan`.
 

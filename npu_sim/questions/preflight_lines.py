@@ -39,7 +39,7 @@ def chosen_columns(
       SoCs.
     - ``socs``: SoCs separated by commas, which imply their products, or ``all``; None for default
       SoCs.
-    - ``releases``: releases separated by commas; None for the newest.
+    - ``releases``: releases separated by commas; None for the default.
 
     Raises UsageError for an unknown product, SoC or release.
     """

@@ -74,7 +74,7 @@ def chosen_profiles(
 
     - ``products``: names or YAML files, also separated by commas; ``"all"`` for all shipped ones.
     - ``socs``: names of SoCs to keep, which imply their products; ``"all"`` for all.
-    - ``releases``: names, also as text separated by commas; ``"all"``, or None for the newest.
+    - ``releases``: names, also as text separated by commas; ``"all"``, or None for the default.
     - ``every_soc``: whether None stands for all products and all SoCs, or for the default ones.
 
     Raises UsageError for an unknown product, SoC or release, and when none is named.

@@ -81,6 +81,63 @@ def test_the_last_column_is_left_out_of_the_mean():
     assert before["dgamma"][-1] != after["dgamma"][-1]
 
 
+def test_from_9_2_on_the_mean_has_the_last_column():
+    inputs = call(2, 8193)
+    plan = npu_sim.plan("rms_norm_grad", product=A5, release="9.2", **inputs)
+    assert plan.tiling["dxTilingData"]["bodyPart"] == 8192
+    certificates = certify("rms_norm_grad", product=A5, release="9.2", **inputs)
+    assert [one.agrees for one in certificates] == [True, True]
+
+
+def test_from_9_2_on_dx_has_one_rounding_less():
+    inputs = call(40, 130)
+    old, new = (
+        npu_sim.run("rms_norm_grad", product=A5, release=release, **inputs).outputs
+        for release in ("9.1.1", "9.2")
+    )
+    assert old["dgamma"].tobytes() == new["dgamma"].tobytes()
+    differ = (old["dx"] != new["dx"]).mean()
+    assert 0.05 < differ < 0.5
+    narrow = call(40, 130, "bf16")
+    assert differ > 20 * np.mean(
+        npu_sim.run("rms_norm_grad", product=A5, release="9.1.1", **narrow).outputs["dx"]
+        != npu_sim.run("rms_norm_grad", product=A5, release="9.2", **narrow).outputs["dx"]
+    )
+
+
+def test_from_9_2_on_dgamma_of_no_rows_is_0():
+    inputs = call(0, 100)
+    result = npu_sim.run("rms_norm_grad", product=A5, release="9.2", **inputs)
+    assert not result.outputs["dgamma"].any()
+    assert [step["note"] for step in steps(result.plan)["tiles"]] == ["clear"]
+
+
+@pytest.mark.parametrize("shape", ["100x1000", "4096x8192", "100000x64", "2x8193", "0x64"])
+def test_what_9_2_changes_is_a_model_and_says_so(shape):
+    columns = shape.partition("x")[2]
+    specs = {"dy": f"{shape}:bf16", "gamma": f"{columns}:bf16"}
+    plans = {
+        one: npu_sim.plan("rms_norm_grad", soc=soc, release=one, **specs)
+        for soc in (SMALL,)
+        for one in ("9.1", "9.1.1", "9.2")
+    }
+    assert plans["9.1"].evidence == plans["9.1.1"].evidence
+    assert plans["9.2"].evidence == "model"
+    assert [caveat.code for caveat in plans["9.2"].caveats] == ["release_inferred"]
+    if shape.startswith("0"):
+        return
+    a2 = npu_sim.plan("rms_norm_grad", product="atlas_a2", release="9.2", **specs)
+    assert a2.evidence == "exact"
+
+
+def test_verify_names_the_release_by_the_bits_of_dx():
+    inputs = call(40, 130)
+    for release in ("9.1", "9.2"):
+        dx = npu_sim.run("rms_norm_grad", soc=SMALL, release=release, **inputs).outputs["dx"]
+        answer = npu_sim.verify("rms_norm_grad", soc=SMALL, dx=dx, **inputs)
+        assert (answer.status, answer.release) == ("equal", release)
+
+
 def test_without_rows_dgamma_is_nan():
     result = npu_sim.run("rms_norm_grad", product=A5, **call(0, 100))
     assert result.plan.tiling_key == 8000

@@ -34,8 +34,8 @@ def test_the_help_names_the_releases_and_the_default_product(helped):
     panels, _ = helped("plan", NAMES[0])
     options = " ".join(panels["Options of plan"].split())
     *older, newest = release_names()
-    assert f"the newest when left out. Releases: {', '.join(older)} or {newest}." in options
-    assert default_release() == newest
+    assert f"the default when left out. Releases: {', '.join(older)} or {newest}; " in options
+    assert f"; default {default_release()}." in options
     assert f"{DEFAULT_PRODUCT} when left out." in options
 
 

@@ -49,6 +49,7 @@ NATIVE_LAUNCHES = {
         NATIVE,
     ],
 }
+NATIVE_LAUNCHES |= dict.fromkeys(("9.1.1", "9.2"), NATIVE_LAUNCHES["9.1"])
 CAST_LAUNCHES = [
     ("Cast", "1x4096x1024:bf16", "1x4096x1024:fp32"),
     CAST_INDICES,

@@ -70,8 +70,6 @@ def test_the_deterministic_planner_of_convolutions_is_published_from_9_1_on():
         if line["route"] == "planner"
     )
     assert [planned(line, release)["route"] for release in release_names()] == [
-        "model",
-        "model",
-        "model",
-        "planner",
+        *3 * ["model"],
+        *3 * ["planner"],
     ]

@@ -1,7 +1,8 @@
 """RmsNormGrad on Ascend 950: dx and dgamma of rows normalised by their root mean square.
 
     xh = x * rstd;  dgamma = sum over rows of dy * xh;  dx = (dy * gamma - xh * mean) * rstd,
-    where mean is the mean over the columns of (dy * gamma) * xh.
+    where mean is the mean over the columns of (dy * gamma) * xh; from release 9.2 on the product
+    xh * mean is not rounded.
 
 Order of accumulation, in fp32: the products of a row are folded and added register by register
 (rows of at most 6144 columns), or in pieces of 4096 columns and the 4096 that lie ``body`` columns
@@ -17,9 +18,10 @@ The orders as trees, verified by probes: ``npu_sim/operators/rms_norm_grad/ascen
 Source: specification page ``rms_norm_grad_950``, "Kernels and order".
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import (
     device_function,
@@ -38,7 +40,15 @@ from npu_sim.kernels.rms_norm_grad import (
     write_dx,
 )
 from npu_sim.kernels.rms_norm_grad import Rows as Rows
-from npu_sim.kernels.vectors.lanes import Floats, Integers, end_streams, is_streamed
+from npu_sim.kernels.vectors.lanes import (
+    Floats,
+    Integers,
+    end_streams,
+    is_streamed,
+    load,
+    multiply_add,
+)
+from npu_sim.kernels.vectors.lanes_edges import load_like, load_some, write_row
 from npu_sim.kernels.vectors.row_sums import (
     LANE_COUNT,
     SLOTS,
@@ -142,12 +152,38 @@ class Scratch(NamedTuple):
     that waits for its partner."""
 
 
+@device_function
+def _fused_line_of(inputs: tuple[Row, np.float32], column: int) -> Any:
+    """Return a cache line of dx."""
+    row, mean = inputs
+    dy, x, gamma = load(row.dy, column), load(row.x, column), load_like(row.gamma, column, row.x)
+    return multiply_add(x * row.rstd, mean, dy * gamma) * row.rstd
+
+
+@device_function
+def _fused_part_of(inputs: tuple[Row, np.float32], column: int, begin: int, stop: int) -> Any:
+    """Return the elements begin..stop of a cache line of dx."""
+    row, mean = inputs
+    dy = load_some(row.dy, column, begin, stop, row.x)
+    x = load_some(row.x, column, begin, stop, row.x)
+    gamma = load_some(row.gamma, column, begin, stop, row.x)
+    return multiply_add(x * row.rstd, mean, dy * gamma) * row.rstd
+
+
+@device_function
+def _write_fused_dx(row: Row, mean: np.float32, dx: NDArray[Any], streams: bool) -> None:
+    """Compute dx = fma(xh, -mean, dy*gamma)*rstd for one row, given -mean."""
+    write_row((row, mean), dx, streams, _fused_line_of, _fused_part_of)
+
+
 class Constants(NamedTuple):
     """Constants of a call."""
 
     average: np.float32
     body: int
     streams: bool
+    fused: bool
+    """Whether dx is `_write_fused_dx`."""
 
 
 @device_function
@@ -161,7 +197,11 @@ def _compute_row(
     else:
         levels, kept = scratch.levels[thread, :LIST_SLOTS], scratch.kept[thread]
         total = _pieces_sum(row, target, constants.body, products, levels, kept)
-    write_dx(row, total * constants.average, rows.dx[number], constants.streams)
+    mean = total * constants.average
+    if constants.fused:
+        _write_fused_dx(row, -mean, rows.dx[number], constants.streams)
+    else:
+        write_dx(row, mean, rows.dx[number], constants.streams)
 
 
 @device_function
@@ -318,7 +358,7 @@ def _folded_rows(count: int) -> int:
     return power // 2 if power == count and count > BLOCK_ROWS else power
 
 
-def rms_norm_grad(rows: Rows, trees: Trees, body: int, dgamma: Floats) -> None:
+def rms_norm_grad(rows: Rows, trees: Trees, body: int, dgamma: Floats, *, fused: bool) -> None:
     """Compute dx and dgamma.
 
     Parameters
@@ -330,6 +370,8 @@ def rms_norm_grad(rows: Rows, trees: Trees, body: int, dgamma: Floats) -> None:
     body
         Columns that later ones are added to in the sum of a row; 0 for whole rows.
     dgamma : float32 (columns,)
+    fused
+        Whether dx takes one fused multiply-add, whose product is not rounded.
     """
     columns = dgamma.size
     threads = min(threads_for(3 * rows.x.nbytes), trees.firsts.size)
@@ -341,7 +383,7 @@ def rms_norm_grad(rows: Rows, trees: Trees, body: int, dgamma: Floats) -> None:
         thread_scratch(threads, 2 * LANE_COUNT),
         thread_scratch(threads, depth + 1, columns),
     )
-    constants = Constants(np.float32(1) / np.float32(columns), body, is_streamed(rows.dx))
+    constants = Constants(np.float32(1) / np.float32(columns), body, is_streamed(rows.dx), fused)
     contributions = np.empty((trees.firsts.size, columns), np.float32)
     _subtrees.over(threads, rows, trees, constants, scratch, contributions)
     blocks = (columns + MERGED_COLUMNS - 1) // MERGED_COLUMNS

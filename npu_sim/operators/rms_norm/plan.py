@@ -165,18 +165,17 @@ def _caveats(case: Case) -> Iterator[Caveat]:
     widths = {tiler.KEY_NORMAL: rules.row_offset_bits, tiler.KEY_SPLIT_D: 64}
     bits = widths.get(tiling.tiling_key, rules.core_offset_bits)
     if row.row * row.col > 1 << bits:
-        who: str = Text("release {release} counts", release=case.profile.release)
-        if rules.core_offset_depends_on_tag and tiling.tiling_key != tiler.KEY_NORMAL:
-            who = "v9.1.0 and v9.2.0-beta.1 count"  # later sources of this release are wider
         yield caveat(
             "element_offset_wraps",
             "x",
-            "{who} elements of x before a core's first in {bits} bits: cores that begin beyond "
-            "2^{bits} elements read and write at that place modulo 2^{bits}; the simulator "
-            "computes as if they did not",
-            who=who,
+            "release {release} counts elements of x before a core's first in {bits} bits: cores "
+            "that begin beyond 2^{bits} elements read and write at that place modulo 2^{bits}; the "
+            "simulator computes as if they did not",
+            release=case.profile.release,
             bits=bits,
             not_modelled="*",
+            since="8.3",
+            until=_until(tiling.tiling_key),
         )
     if case.profile.npu_arch == NPU_ARCH_ATLAS_INFERENCE and tiling.tiling_key != tiler.KEY_MERGE_N:
         if tiling.block_dim > 1 and tiling.block_factor % RSTD_GROUP:
@@ -200,6 +199,11 @@ def _caveats(case: Case) -> Iterator[Caveat]:
                 bytes=4 * behind,
             )
     yield from zero_epsilon_caveats(case)
+
+
+def _until(tiling_key: int) -> str:
+    """Return the release from which the offsets of a key are wide enough."""
+    return Text("release {release}", release="9.1" if tiling_key == tiler.KEY_NORMAL else "9.1.1")
 
 
 def zero_epsilon_caveats(case: Case) -> Iterator[Caveat]:

@@ -18,6 +18,7 @@ from npu_sim.framework.vocabulary import (
     Text,
     caveat,
     decision,
+    release_inferred,
     vector_plan,
 )
 from npu_sim.operators.rotary_position_embedding_grad.declaration import exceeds_documents
@@ -72,16 +73,20 @@ def sum_order(case: Case) -> str:
 OVERWRITTEN = "dcos_dsin_overwritten"
 
 
-def reuses_buffer(case: Case) -> bool:
-    """Return whether the next position's sums can overwrite those on their way out (page)."""
+def narrows_into_one_buffer(case: Case) -> bool:
+    """Return whether a core narrows the sums of several positions into one buffer (page)."""
     return bool(
-        case.rules.reuses_sum_buffer
-        and case.row.has_x
+        case.row.has_x
         and case.row.dtype != FP32
         and case.row.mode == INTERLEAVE
         and is_large(case.tiling)
         and any(stop - start > 1 for start, stop in ranges_of(case.tiling))
     )
+
+
+def reuses_buffer(case: Case) -> bool:
+    """Return whether the next position's sums can overwrite those on their way out (page)."""
+    return bool(case.rules.reuses_sum_buffer and narrows_into_one_buffer(case))
 
 
 def can_be_overwritten(case: Case) -> np.ndarray:
@@ -181,7 +186,11 @@ def of_sums(case: Case) -> Iterator[Caveat]:
             "wait for the copy out; the simulator computes the sums. Without: fp32, or fewer heads "
             "and batches a call",
             since="8.5",
-            until="release 9.2",
+            until=Text("release {release}", release="9.2"),
+        )
+    elif narrows_into_one_buffer(case):
+        yield release_inferred(
+            case, "x", Text("dcos and dsin of a position wait until those before are copied out")
         )
     if case.row.has_x and (
         interleaved.positions

@@ -360,7 +360,8 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     used, rows_per_core, _ = equal_parts(problem.row, cores)
     wide = body = 0
     if is_wide(problem.col):
-        wide, body = WIDE_STEP, 1 << bit_length(problem.col // 2 - 1)  # page, "bodyPart"
+        half = (problem.col + rules.mean_has_all_columns) // 2
+        wide, body = WIDE_STEP, 1 << bit_length(half - 1)  # page, "bodyPart", and "Warnings"
     dx = DxSplit(problem.row, problem.col, rows_per_core, used, body)
     if splits_rows(problem, device, rules):
         rows = split_rows(problem, device)

@@ -81,7 +81,7 @@ def kit(
     soc
         SoC of the device, such as Ascend910B3 or 910B3; Ascend910B1 when left out.
     release
-        Release of the product's software on it; the newest when left out.
+        Release of the product's software on it; the default when left out.
     out
         Folder to write; new, or empty.
     progress

@@ -163,7 +163,8 @@ def read_profile(
     alike = grouped((_rules(profile, measured), profile) for profile in profiles)
     steps = _Steps(progress, len(alike) * len(measured.equal))
     interpretations = [
-        _Interpretation(measured, same[-1], device.clock_mhz, steps) for same in alike.values()
+        _Interpretation(measured, _preferred(same), device.clock_mhz, steps)
+        for same in alike.values()
     ]
     most = max(interpretation.explained for interpretation in interpretations)
     best = [
@@ -172,7 +173,7 @@ def read_profile(
     if wanted:
         found_by = "chosen"
     elif len(best) == len(interpretations):
-        found_by = "the file does not identify the release: the newest"
+        found_by = "the file does not identify the release: the default"
     else:
         keys = {_rules(interpretation.profile, measured) for interpretation in best}
         named = {profile.release for key in keys for profile in alike[key]}
@@ -181,7 +182,8 @@ def read_profile(
             most=most,
             release=", ".join(name for name in release_names() if name in named),
         )
-    last = max(best, key=lambda found: release_names().index(found.profile.release))
+    preferred = _preferred([found.profile for found in best])
+    last = next(found for found in best if found.profile == preferred)
     return MeasuredProfile(
         file=str(file),
         launches=launches,
@@ -191,6 +193,12 @@ def read_profile(
         groups=last.groups(_Steps(progress, len(measured.equal))),
         calls=last.call_groups(),
     )
+
+
+def _preferred(profiles: Sequence[Profile]) -> Profile:
+    """Return the profile of the default release, or of the newest where that is not there."""
+    newest = max(profiles, key=lambda profile: release_names().index(profile.release))
+    return next((one for one in profiles if one.release == default_release()), newest)
 
 
 @without_internal_frames

@@ -23,6 +23,7 @@ from npu_sim.framework.vocabulary import (
     decision,
     intermediate,
     kernel_parts,
+    release_inferred,
     ub_memory,
     vector_plan,
 )
@@ -242,6 +243,17 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "the SoC decide: other sizes, or more rows of other indices, can change the last "
             "bits. Read in the public sources; not run on a device",
             rows=tiling.batch_rows,
+        )
+    if case.row.num_weights == 0 and case.rules.takes_no_weights:
+        yield release_inferred(case, "num_weights", Text("the planner takes num_weights 0"))
+    elif case.row.num_weights == 0:
+        yield caveat(
+            "host_divides_by_zero",
+            "num_weights",
+            "the planner divides by num_weights, 0, which can end the process; guarded in "
+            "v9.2.0-beta.1. Read in the public sources; not run on a device",
+            since="9.1",
+            until=Text("release {release}", release="9.2"),
         )
     if is_v2 and tiling.block_dim > PAIRS_TESTED + 1:
         yield caveat(

@@ -41,11 +41,18 @@ def _int8_message(call: Inspection) -> tuple[str, str]:
     ), Text("{hardware} allows more", hardware=Argument("limits", "hardware"))
 
 
+def _check_padding_first(call: Inspection) -> None:
+    """Refuse padding before missing tensors, where the release does."""
+    if not call.rules.checks_tensors_first:
+        check_padding(call)
+
+
 AXES = (Word("dtype", "dtype of tokens", DTYPES, "bfloat16"), *declaration.AXES[1:])
 CHECKS = (
     checks.Attributes("num_out_tokens padded_mode"),
-    check_padding,
+    _check_padding_first,
     checks.Given(),
+    check_padding,
     checks.Supported(),
     checks.Dtypes("tokens", DTYPES),
     checks.SameDtype("permuted_tokens", "tokens"),

@@ -24,6 +24,7 @@ from npu_sim.framework.vocabulary import (
     decision,
     intermediate,
     kernel_parts,
+    release_inferred,
     ub_memory,
     vector_plan,
 )
@@ -169,7 +170,13 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "the simulator computes as if there were a wait. Read in the public sources; not run "
             "on a device",
             since="9.1",
-            until="release 9.2",
+            until=Text("release {release}", release="9.2"),
+        )
+    elif fetches_again(case):
+        yield release_inferred(
+            case,
+            "permuted_tokens",
+            Text("a fetch into a row buffer waits for the copy out of the row before"),
         )
 
 
@@ -196,16 +203,20 @@ def _rounds(case: Case) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         )
 
 
-def reuses_buffer(case: Case) -> bool:
-    """Return whether a row buffer is fetched into again while its copy out may not be done."""
+def fetches_again(case: Case) -> bool:
+    """Return whether a core that scatters fetches into a row buffer more than once."""
     row, moves = case.row, case.tiling.moves
     return bool(
-        case.rules.reuses_row_buffer
-        and row.dtype != tiler.INT8
+        row.dtype != tiler.INT8
         and moves.scatters
         and moves.cores
         and moves.core_rows > 2 * min(moves.piece, moves.core_at_once)
     )
+
+
+def reuses_buffer(case: Case) -> bool:
+    """Return whether a row buffer is fetched into again while its copy out may not be done."""
+    return bool(case.rules.reuses_row_buffer and fetches_again(case))
 
 
 def overwriting_rows(case: Case) -> np.ndarray:

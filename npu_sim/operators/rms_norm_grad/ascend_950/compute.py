@@ -25,14 +25,14 @@ def trees_of(case: Case) -> "Trees":
 
 
 def compute(run: Run) -> None:
-    """Compute dx and dgamma; without rows dgamma is nan. A given workspace stays unfilled."""
+    """Compute dx and dgamma; without rows dgamma is nan, or 0. A given workspace stays unfilled."""
     case = run.case
     with run.watch.stage("load"):
         from npu_sim.kernels.ascend_950.rms_norm_grad import Rows, rms_norm_grad
     with run.watch.stage("compute"):
         shape, dgamma = (case.row.row, case.row.col), run.written("dgamma").reshape(-1)
         if case.tiling.tiling_key == tiler.KEY_NO_ROWS:
-            dgamma.fill(np.nan)
+            dgamma.fill(0 if case.rules.mean_has_all_columns else np.nan)
             return
         rows = Rows(
             run.stored("dy").reshape(shape),
@@ -41,4 +41,5 @@ def compute(run: Run) -> None:
             run.stored("gamma").reshape(-1),
             run.written("dx").reshape(shape),
         )
-        rms_norm_grad(rows, trees_of(case), case.tiling.dx.body, dgamma)
+        fused = bool(case.rules.fuses_dx)
+        rms_norm_grad(rows, trees_of(case), case.tiling.dx.body, dgamma, fused=fused)

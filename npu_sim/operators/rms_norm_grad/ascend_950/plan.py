@@ -18,6 +18,7 @@ from npu_sim.framework.vocabulary import (
     WorkspacePart,
     caveat,
     decision,
+    release_inferred,
     ub_memory,
     vector_plan,
 )
@@ -147,17 +148,28 @@ def _workspace(case: Case) -> list[WorkspacePart]:
     return parts
 
 
+def _inferred(case: Case) -> Text:
+    """Return what the kernel does otherwise than that of the release before."""
+    if case.tiling.tiling_key == tiler.KEY_NO_ROWS:
+        return Text("without rows dgamma is cleared to 0")
+    return Text("dx takes one fused multiply-add, whose product is not rounded")
+
+
 def _caveats(case: Case) -> Iterator[Caveat]:
     """Yield the warnings of a plan (page, "Warnings")."""
     row, tiling, gamma = case.row, case.tiling, case.specs["gamma"]
+    if case.rules.fuses_dx:
+        yield release_inferred(case, "x", _inferred(case))
     if tiling.tiling_key == tiler.KEY_NO_ROWS:
+        if case.rules.mean_has_all_columns:
+            return
         yield caveat(
             "dgamma_is_nan",
             "x",
             "without rows dgamma becomes nan in every column, not 0. Read in the public "
             "sources; not run on a device",
             since="9.1",
-            until="sources later than 22 August 2026",
+            until=Text("release {release}", release="9.2"),
         )
         return
     if 0 < 2 * tiling.dx.body < row.col:
@@ -168,7 +180,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "its dx. Read in the public sources; not run on a device",
             columns=row.col,
             since="9.1",
-            until="sources later than 22 August 2026",
+            until=Text("release {release}", release="9.2"),
         )
     half_block = 0 < row.col % 16 <= 8  # the last block of 16-bit rows is at most half full
     mixed = gamma.dtype == "float32" and case.specs["dy"].dtype != "float32"

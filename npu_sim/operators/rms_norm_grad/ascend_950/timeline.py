@@ -6,7 +6,7 @@ Source: specification page ``rms_norm_grad_950``.
 from dataclasses import replace
 from typing import Any
 
-from npu_sim.framework.vocabulary import FP32_BYTES, Plan, TensorSpec, align
+from npu_sim.framework.vocabulary import FP32_BYTES, Plan, TensorSpec, align, release_rules
 from npu_sim.tiling.ascend_950 import rms_norm_grad as tiler
 from npu_sim.timelines import (
     Copy,
@@ -41,6 +41,9 @@ DX = Step(
     ("gamma",),
     LIVE,
 )
+FUSED_DX = replace(
+    DX, says="rows {rows}: the mean of dy * gamma * xh, then dx = fma(xh, -mean, dy * gamma) * rstd"
+)
 MEAN = Step(
     "mean",
     "rows {rows}, columns {columns}: dy * gamma * xh is added in pairs of registers",
@@ -53,6 +56,13 @@ DX_OF_PIECE = replace(
     says="rows {rows}, columns {columns}: dx = (dy * gamma - xh * mean) * rstd",
     writes=("dx",),
 )
+FUSED_DX_OF_PIECE = replace(
+    DX_OF_PIECE, says="rows {rows}, columns {columns}: dx = fma(xh, -mean, dy * gamma) * rstd"
+)
+
+
+NAN = Step("nan", "dgamma becomes nan", (), ("dgamma",))
+CLEAR = Step("clear", "dgamma is cleared to 0", (), ("dgamma",))
 
 
 class Call:
@@ -63,6 +73,7 @@ class Call:
         self.tiling: dict[str, Any] = dict(plan.tiling)
         self.dx: dict[str, Any] = self.tiling["dxTilingData"]
         self.rows, self.columns = self.dx["rows"], self.dx["cols"]
+        self.fused = release_rules(plan.release, plan.operator).fuses_dx
 
     def inputs(self, rows: int, columns: int) -> tuple[Work, ...]:
         """Return the copies of rows of dy, x and rstd."""
@@ -75,10 +86,10 @@ class Call:
 def program(plan: Plan) -> Program:
     """Return the work of every core; without rows the cores only fill dgamma."""
     if "dxTilingData" not in plan.tiling:
+        clears = release_rules(plan.release, plan.operator).mean_has_all_columns
         columns, used = plan.tiling["colsPerCoreDG"], plan.tiling["usedCoreNumDG"]
         tile = vector_tile(
-            copy_out=(Copy(FP32_BYTES * columns, columns),),
-            step=Step("nan", "dgamma becomes nan", (), ("dgamma",)),
+            copy_out=(Copy(FP32_BYTES * columns, columns),), step=CLEAR if clears else NAN
         )
         phase = vector_phase("dgamma", dict.fromkeys(range(used), (tile,)))
         return Program((phase,), views=(View("dgamma", 1, plan.tiling["cols"]),))
@@ -115,9 +126,9 @@ def _dx(call: Call, core: int) -> tuple[Node, ...]:
         return (
             vector_tile(
                 call.inputs(rows, columns),
-                (fp32.combine(elements, 7),),
+                (fp32.combine(elements, 7 - call.fused),),
                 (Copy(call.dy.itemsize * elements, elements, 1, call.dy.nbytes),),
-                DX,
+                FUSED_DX if call.fused else DX,
             ),
         )
 
@@ -132,9 +143,9 @@ def _dx(call: Call, core: int) -> tuple[Node, ...]:
             return (
                 vector_tile(
                     inputs(width),
-                    (fp32.combine(width, 5),),
+                    (fp32.combine(width, 5 - call.fused),),
                     (Copy(call.dy.itemsize * width, width, 1, call.dy.nbytes),),
-                    DX_OF_PIECE,
+                    FUSED_DX_OF_PIECE if call.fused else DX_OF_PIECE,
                 ),
             )
 
