@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-COPIES = frozenset({"_to_copy", "clone", "lift_fresh"})
+COPIES = frozenset({"_to_copy", "to", "clone", "lift_fresh"})
 """Kernels whose result has the contents of their argument, apart from rounding."""
 POWERS: Mapping[float | None, str] = {2: "square", 0.5: "sqrt", -0.5: "rsqrt"}
 """Powers that have a name, by exponent."""

@@ -21,6 +21,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import _StopRecomputationError
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
@@ -259,6 +260,7 @@ class Recorder:
         try:
             with (
                 torch_npu_importable(self.recording.not_modelled),
+                self._watching_backward(),
                 self._watching_spawns(),
                 self._watching_new_threads(),
                 self._watching_thread(),
@@ -282,6 +284,18 @@ class Recorder:
     def _watching_thread(self) -> Iterator[None]:
         with _Functions(self), _Kernels(self):
             yield
+
+    def _watching_backward(self) -> AbstractContextManager[Any]:
+        """Record what checkpointing recomputes in a backward pass, where PyTorch ends the mode."""
+        run = torch.autograd._engine_run_backward
+
+        def observed_run(*arguments: Any, **options: Any) -> Any:
+            modes = torch.overrides._get_current_function_mode_stack()
+            is_on = any(isinstance(mode, _Functions) for mode in modes)
+            with nullcontext() if is_on else _Functions(self):
+                return run(*arguments, **options)
+
+        return patch.object(torch.autograd, "_engine_run_backward", observed_run)
 
     def _watching_spawns(self) -> AbstractContextManager[Any]:
         """Note the processes that multiprocessing starts in the block otherwise than by a fork."""
@@ -353,14 +367,31 @@ class Recorder:
         span = self._begin(place_of(module, next(filter(None, names), ""), self.directory))
         span.followed = False
         try:
-            result = _call_for_program(function, arguments, options)
             try:
-                read(span, result, *arguments, **options)
-            except ValueError as error:
-                span.not_recognised(function.__name__, str(error))
+                result = _call_for_program(function, arguments, options)
+            except _StopRecomputationError:
+                # Checkpointing has what it needs from within the function; the product runs it.
+                self._read(read, span, function, torch.empty(0), arguments, options)
+                raise
+            self._read(read, span, function, result, arguments, options)
         finally:
             self._end(span)
         return result
+
+    def _read(
+        self,
+        read: Callable[..., None],
+        span: Span,
+        function: Any,
+        result: Any,
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any],
+    ) -> None:
+        """Let an operator read a call; list what it cannot."""
+        try:
+            read(span, result, *arguments, **options)
+        except ValueError as error:
+            span.not_recognised(function.__name__, str(error))
 
     def _add_waiting(self, thread: Thread, result: Any) -> None:
         """Add hooks for backward calls that wait for the function that ran their kernels."""
@@ -376,7 +407,7 @@ class Recorder:
     ) -> None:
         """Count a kernel of PyTorch, unless recorded calls account for it."""
         name = kernel._schema.name
-        if kernel.is_view or name in WITHOUT_WORK:
+        if (kernel.is_view and not _is_copy(name, arguments, result)) or name in WITHOUT_WORK:
             for tensor in arguments:
                 if isinstance(tensor, torch.nn.Parameter) and kernel.is_view:
                     self.flow.add_parameter(tensor)
@@ -513,6 +544,11 @@ class Recorder:
         self._end(span)
 
 
+def _is_copy(name: str, arguments: tuple[Any, ...], result: Any) -> bool:
+    """Return whether a view by its schema copies: ``to``, which inference mode does not resolve."""
+    return name == "aten::to" and result.untyped_storage() is not arguments[0].untyped_storage()
+
+
 def _tensors(result: Any) -> list[torch.Tensor]:
     """Return the dense tensors of a kernel's result."""
     values = result if isinstance(result, list | tuple) else (result,)
@@ -558,21 +594,7 @@ class _Functions(_Mode, TorchFunctionMode):  # type: ignore[misc]
     """Function mode that passes every PyTorch function called from Python to a recorder."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.Tensor.backward:
-            with self:  # observes functions that checkpointing recomputes in the backward pass
-                return _backward(*args, **(kwargs or {}))
         return self.recorder.observed(func, *args, **(kwargs or {}))
-
-
-def _backward(
-    tensor: torch.Tensor,
-    gradient: Any = None,
-    retain_graph: Any = None,
-    create_graph: bool = False,
-    inputs: Any = None,
-) -> None:
-    """``torch.Tensor.backward`` without its dispatch to function modes."""
-    torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
 
 
 class _Kernels(_Mode, TorchDispatchMode):  # type: ignore[misc]

@@ -363,6 +363,38 @@ def test_checkpointed_layers_have_one_gradient_and_two_forward_calls(checkpointi
     assert sum(count for _, count in calls["rms_norm"]) == 3 * 2 + 1
 
 
+BACKWARDS = {
+    "method": lambda loss, x: loss.backward(),
+    "function": lambda loss, x: torch.autograd.backward(loss),
+    "gradients": lambda loss, x: torch.autograd.grad(loss, x),
+}
+
+
+@pytest.mark.parametrize(
+    ("backward", "reentrant"),
+    [*((name, False) for name in BACKWARDS), ("method", True), ("function", True)],
+)
+def test_a_checkpointed_function_is_recorded_in_every_backward_pass(backward, reentrant):
+    x, gamma = torch.randn(4, 64, requires_grad=True), torch.ones(64, requires_grad=True)
+    with simulated.record() as recording:
+        y = checkpoint(lambda x: functional.rms_norm(x, (64,), gamma), x, use_reentrant=reentrant)
+        BACKWARDS[backward](y.pow(2).sum(), x)
+    counts = {call.operator: places.total() for call, places in recording.calls.items()}
+    assert counts == {"rms_norm": 2, "rms_norm_grad": 1}
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_casts_are_followed_in_inference(mode):
+    x, gamma = torch.randn(4, 64).bfloat16(), torch.ones(64).bfloat16()
+    with simulated.record() as recording, mode():
+        wide = x.float()
+        normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
+        gamma * normed.to(x.dtype)
+    assert [line["inputs"] for line in recording] == [
+        {"x": "4x64:bf16", "gamma": "64:bf16", "epsilon": 1e-6}
+    ]
+
+
 def test_recording_changes_no_bit_and_ends_with_the_block():
     torch.manual_seed(3)
     model = Model()
@@ -456,7 +488,7 @@ def test_a_file_starts_with_the_code_that_its_calls_do_not_cover(tmp_path):
 def test_marks_of_the_profiler_are_no_kernels():
     layer = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(layer.parameters())
-    with npu_sim.torch.record() as recording:
+    with simulated.record() as recording:
         layer(torch.ones(2, 4)).sum().backward()
         optimizer.step()
     assert recording.not_modelled
