@@ -25,6 +25,7 @@ from npu_sim.tools.dumps.reading import read_dump as read_dump
 from npu_sim.tools.profiles.measured_profile import read_profile as read_profile
 from npu_sim.framework.registration import register as register
 from npu_sim.framework.registration import register_file as register_file
+from npu_sim.tools.device_kit.rehearsal import rehearse_kit as rehearse_kit
 from npu_sim.sweeps.runner import sweep as sweep
 from npu_sim.sweeps.runner import sweep_to as sweep_to
 from npu_sim.functions import timeline as timeline

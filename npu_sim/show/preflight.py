@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
+from shlex import quote
 from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
@@ -728,7 +729,10 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
             say("not modelled: {shown}{more}", shown=", ".join(shown), more=more) if shown else ""
         ),
         "",
-        say("next: npu-sim preflight {file} --products all", file=file),
+        say(
+            "next: npu-sim preflight {file} --products all",
+            file=Verbatim(quote(visible(str(file)))),
+        ),
     )
 
 

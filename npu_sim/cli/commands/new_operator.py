@@ -4,6 +4,7 @@ from importlib import resources
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
+from shlex import quote
 from string import Template
 from typing import Annotated
 
@@ -45,5 +46,6 @@ def new_operator_command(
     for template, file in FILES.items():
         text = (resources.files("npu_sim.cli") / "templates" / template).read_text(encoding="utf-8")
         write_text(folder / file.format(name=name), Template(text).substitute(fields))
-    print(f"npu-sim --operators {folder / name}.py plan {name} --x 4096x1000:bf16")
-    print(f"python -m pytest {folder}")
+    file = quote(f"{folder / name}.py")
+    print(f"npu-sim --operators {file} plan {name} --x 4096x1000:bf16")
+    print(f"python -m pytest {quote(str(folder))}")

@@ -144,6 +144,8 @@ class KitCheck(Printed):
         Lines of ``calls.jsonl`` that are no calls, and why.
     findings
         Sentences that concern the whole device.
+    is_rehearsal
+        Whether npu_sim played the device: then this is no evidence.
     """
 
     folder: str
@@ -154,6 +156,7 @@ class KitCheck(Printed):
     missing: tuple[int, ...] = ()
     unreadable: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
+    is_rehearsal: bool = False
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -175,6 +178,7 @@ class KitCheck(Printed):
             "device": dict(self.device),
             "counts": self.counts,
             "contradicted": self.contradicted,
+            "is_rehearsal": self.is_rehearsal,
             "findings": list(self.findings),
             "missing": list(self.missing),
             "unreadable": list(self.unreadable),

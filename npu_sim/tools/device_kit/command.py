@@ -10,9 +10,11 @@ from npu_sim.cli.options import Json, Report, command
 from npu_sim.cli.output import print_answer, write_document
 from npu_sim.cli.progress import with_progress
 from npu_sim.cli.reproducing import reproducing_command
+from npu_sim.plans.answers import Progress
 from npu_sim.status import UsageError
-from npu_sim.tools.device_kit.check import check_kit
+from npu_sim.tools.device_kit.check import KitCheck, check_kit
 from npu_sim.tools.device_kit.folder import kit
+from npu_sim.tools.device_kit.rehearsal import rehearse_kit
 
 CONTRADICTED = 1
 """Exit code if anything that a device did is not as planned."""
@@ -25,8 +27,9 @@ Calls = Annotated[
     ),
 ]
 EPILOG = (
-    "Copy the folder to the machine with the device, run python run_on_device.py there, "
-    "copy it back, then npu-sim kit --check FOLDER. Exit code 1: something is not as planned."
+    "npu-sim kit --rehearse FOLDER shows what the result will look like. Copy the folder to the "
+    "machine with the device, run python run_on_device.py there, copy it back, then npu-sim kit "
+    "--check FOLDER. Exit code 1: something is not as planned."
 )
 
 
@@ -44,24 +47,44 @@ def kit_command(
             "evidence.jsonl there."
         ),
     ] = None,
+    rehearse: Annotated[
+        Path | None,
+        typer.Option(
+            help="Run the script of this folder on a device that npu_sim plays, and judge the "
+            "results: what --check will show. Needs PyTorch; nothing is written into the folder."
+        ),
+    ] = None,
     report: Report = None,
     json: Json = False,
 ) -> None:
     """Write calls for your device, with a script that runs them, and judge its results."""
-    if check is None:
+    if check is None and rehearse is None:
         if report is not None:
             raise UsageError(
-                "report", "--report shows the results of a device", "add --check FOLDER"
+                "report",
+                "--report shows the results of a device",
+                "add --check FOLDER or --rehearse FOLDER",
             )
         written = with_progress(
             lambda progress: kit(calls, soc=soc, release=release, out=out, progress=progress)
         )
         print_answer("kit", written, json=json)
         return
-    if calls is not None:
-        raise UsageError("calls", "CALLS and --check exclude each other", "leave one of them out")
+    given = {"CALLS": calls, "--check": check, "--rehearse": rehearse}
+    both = [name for name, value in given.items() if value is not None]
+    if len(both) > 1:
+        message = "{first} and {second} exclude each other"
+        raise UsageError(
+            both[1].strip("-"), message, "leave one of them out", first=both[0], second=both[1]
+        )
 
-    answer = with_progress(lambda progress: check_kit(check, progress=progress))
+    def judged(progress: Progress) -> KitCheck:
+        if rehearse is not None:
+            return rehearse_kit(rehearse, progress=progress)
+        assert check is not None
+        return check_kit(check, progress=progress)
+
+    answer = with_progress(judged)
     write_document(report, answer, reproducing_command({}))
     print_answer("kit_check", answer, json=json)
     if answer.contradicted:

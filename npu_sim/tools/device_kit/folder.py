@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -14,7 +14,7 @@ from npu_sim.files.writing import write_text
 from npu_sim.framework.arguments import Values
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import fixed_call
-from npu_sim.language import Text
+from npu_sim.language import Text, calls_text, translated
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators import plan
 from npu_sim.operators.loading import load_operator
@@ -27,7 +27,9 @@ from npu_sim.tools.device_kit.results import MOST_ELEMENTS
 from npu_sim.tools.device_kit.run_on_device import CALLS, SCHEMA, digest_of
 
 SCRIPT = "run_on_device.py"
+README = "README.md"
 CALLS_FILE = "calls.jsonl"
+MIB = 1 << 20
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,7 +39,7 @@ class Kit(Printed):
     Attributes
     ----------
     folder
-        Folder with ``calls.jsonl`` and ``run_on_device.py``.
+        Folder with ``calls.jsonl``, ``run_on_device.py`` and ``README.md``.
     soc, release
         Device that it is made for.
     calls
@@ -71,7 +73,8 @@ def kit(
 ) -> Kit:
     """Write a folder of calls, and a script that computes them on a device with torch_npu.
 
-    :func:`npu_sim.check_kit` judges the results that the script writes into the folder.
+    :func:`npu_sim.check_kit` judges the results that the script writes into the folder,
+    :func:`npu_sim.rehearse_kit` those of a device that npu_sim plays.
 
     Parameters
     ----------
@@ -117,6 +120,7 @@ def kit(
     write_text(folder / "kit.json", json.dumps(head, indent=1) + "\n")
     write_text(folder / CALLS_FILE, text)
     write_text(folder / SCRIPT, Path(run_on_device.__file__).read_text("utf-8"))
+    write_text(folder / README, readme(profile, lines))
     return Kit(
         folder=str(out),
         soc=profile.soc,
@@ -129,6 +133,43 @@ def kit(
         ),
         left_out=tuple(left_out),
     )
+
+
+def readme(profile: Profile, lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return what whoever runs the kit on a device has to know, in the user's language."""
+    inputs = (tensor for line in lines for tensor in line["inputs"].values())
+    sizes = (TensorSpec(tuple(tensor["shape"]), tensor["dtype"]).nbytes for tensor in inputs)
+    text = Text(
+        "# Calls for an {soc}\n"
+        "\n"
+        "This folder checks a simulator of Ascend NPU operators against a device. {script} "
+        "computes the {calls} of calls.jsonl, and the simulator judges the results "
+        "elsewhere.\n"
+        "\n"
+        "Run it on a machine with an {soc}, release {release} of its software, Python 3.8 or "
+        "newer, numpy, torch and torch_npu:\n"
+        "\n"
+        "    python {script}\n"
+        "\n"
+        "- Every call runs three times with deterministic computation off, twice with it on, and "
+        "once in each mode under the profiler. A line is printed after each call. The largest "
+        "input has {mib} MiB.\n"
+        "- Stopped and started again, it goes on where it was. A call that fails is written down, "
+        "and the next one runs. `--only OPERATOR` runs the calls of one operator, `--no-profile` "
+        "leaves the profiler out.\n"
+        "- It writes results/ and device.json into this folder and nothing elsewhere, needs no "
+        "network, and records no names of hosts, users or paths; error texts of the device are "
+        "recorded as they are.\n"
+        "\n"
+        "Then send the whole folder back, for instance as a .tar.gz file. There, "
+        "`npu-sim kit --check FOLDER` judges it.\n",
+        soc=profile.soc,
+        release=profile.release,
+        script=SCRIPT,
+        calls=calls_text(len(lines)),
+        mib=-(-max(sizes, default=0) // MIB),
+    )
+    return translated(text)
 
 
 def _new_folder(folder: Path) -> Path:

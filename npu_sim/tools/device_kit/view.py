@@ -1,14 +1,16 @@
 """The device kit: what was written, and what a device's results show, as text and as a report."""
 
 from collections.abc import Iterator, Sequence
+from shlex import quote
 from typing import Any
 
 from rich.console import RenderableType
 
 from npu_sim.framework.describing import counted
-from npu_sim.language import Text, joined, say
+from npu_sim.language import Text, Verbatim, calls_text, joined, say
 from npu_sim.show import document_of, view_of
 from npu_sim.show.layout import (
+    SIMULATED,
     Column,
     Document,
     Paragraph,
@@ -24,15 +26,19 @@ from npu_sim.tools.device_kit.folder import Kit
 MOST_FINDINGS = 20
 """Findings that the text lists; the report has all."""
 MIB = 1 << 20
+MEASURED = "Results were computed on a device; plans, bounds and verdicts are simulated."
 
 
 @view_of.register
 def kit_view(answer: Kit) -> RenderableType:
     """Return what was written, and what to do with it."""
     written = Text(
-        "kit: {calls} calls of {operators} operators, {mib:.0f} MiB of inputs made on the device",
-        calls=sum(answer.calls.values()),
-        operators=len(answer.calls),
+        "kit for {soc}, release {release}: {calls}, {operators}, {mib:.0f} MiB of inputs made on "
+        "the device",
+        soc=answer.soc,
+        release=answer.release,
+        calls=calls_text(sum(answer.calls.values())),
+        operators=counted(len(answer.calls), "operator"),
         mib=answer.bytes / MIB,
     )
     parts: list[RenderableType] = [Paragraph(written, "bold")]
@@ -41,10 +47,12 @@ def kit_view(answer: Kit) -> RenderableType:
         parts += [Paragraph(text, indent=2) for text in answer.left_out[:5]]
     return stack(
         *parts,
+        Text("rehearse: npu-sim kit --rehearse {folder}", folder=Verbatim(quote(answer.folder))),
         Text(
-            "next: copy {folder} to a machine with an {soc} and torch_npu, run: python "
+            "next: copy {name} to a machine with an {soc} and torch_npu, run: python "
             "run_on_device.py; then npu-sim kit --check {folder}",
-            folder=answer.folder,
+            name=answer.folder,
+            folder=Verbatim(quote(answer.folder)),
             soc=answer.soc,
         ),
     )
@@ -52,12 +60,16 @@ def kit_view(answer: Kit) -> RenderableType:
 
 def headline(answer: KitCheck) -> str:
     """Return device, versions and the number of calls."""
+    calls = len({mode.number for mode in answer.modes}) + len(answer.missing)
+    if answer.is_rehearsal:
+        text = "rehearsal: npu_sim played an {soc}, {calls}; this says nothing of a device"
+        return Text(text, soc=answer.soc, calls=calls_text(calls))
     return Text(
-        "{soc}, CANN {cann}, torch_npu {torch_npu}: {calls} calls",
+        "{soc}, CANN {cann}, torch_npu {torch_npu}: {calls}",
         soc=answer.device.get("soc", "?"),
         cann=answer.device.get("cann", "?"),
         torch_npu=answer.device.get("torch_npu", "?"),
-        calls=len({mode.number for mode in answer.modes}) + len(answer.missing),
+        calls=calls_text(calls),
     )
 
 
@@ -135,7 +147,9 @@ def check_view(answer: KitCheck) -> RenderableType:
         lines_table(lines_of(answer)),
         *after_gap(lines_table(found[:MOST_FINDINGS])),
         *more,
-        Text("written: {folder}/evidence.jsonl", folder=answer.folder),
+        Text("nothing is written: a rehearsal is no evidence")
+        if answer.is_rehearsal
+        else Text("written: {folder}/evidence.jsonl", folder=answer.folder),
     )
 
 
@@ -162,4 +176,6 @@ def check_document(answer: KitCheck) -> Document:
         (say("Calls"), [Table(columns, answer.modes)]),
     )
     title = headline(answer)
-    return Document(title, title, sections, "", "bad" if answer.contradicted else "good")
+    origin = SIMULATED if answer.is_rehearsal else MEASURED
+    tone = "bad" if answer.contradicted else "good"
+    return Document(title, title, sections, "", tone, origin)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import npu_sim
+from npu_sim.show import document_of
 from npu_sim.tools.device_kit.run_on_device import CALLS as CALLS_OF_TORCH
 from npu_sim.tools.device_kit.run_on_device import (
     PIECE,
@@ -19,6 +20,7 @@ from npu_sim.tools.device_kit.run_on_device import (
     make_input,
     random_bits,
 )
+from tests.cli.runner import npu_sim as command
 
 ROOT = Path(__file__).parents[3]
 STAND_IN = Path(__file__).parent / "stand_in"
@@ -49,13 +51,7 @@ pytest.importorskip("torch", reason="the stand-in computes with npu_sim.torch")
 def run(folder, lie="", expected=0, *options):
     """Run the script of a kit on the stand-in."""
     paths = (str(STAND_IN), str(ROOT))
-    variables = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "NPU_SIM_LIE": lie,
-        "NPU_SIM_SOC": SOC,
-        "NPU_SIM_RELEASE": RELEASE,
-    }
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "NPU_SIM_LIE": lie}
     done = subprocess.run(
         [sys.executable, "run_on_device.py", "--runs", "2", *options],
         cwd=folder,
@@ -102,6 +98,67 @@ def test_an_honest_device_is_confirmed(kit):
     assert str(kit) not in (kit / "evidence.jsonl").read_text()
 
 
+def test_a_rehearsal_shows_what_a_check_will_show_and_writes_nothing(kit, tmp_path):
+    before = {path: path.read_bytes() for path in kit.rglob("*") if path.is_file()}
+    reported = []
+    answer = npu_sim.rehearse_kit(kit, progress=lambda *stage: reported.append(stage))
+    assert not answer.contradicted, found_in(answer)
+    assert len(answer.modes) == 2 * len(CALLS)
+    assert answer.counts["equal"] + answer.counts["reachable"] == len(answer.modes)
+    assert {mode.cores == mode.planned_cores for mode in answer.modes} == {True}
+    assert all(mode.us == pytest.approx(mode.bound_us) for mode in answer.modes if mode.bound_us)
+    assert {path: path.read_bytes() for path in kit.rglob("*") if path.is_file()} == before
+    assert "this says nothing of a device" in str(answer)
+    assert "nothing is written: a rehearsal is no evidence" in str(answer)
+    assert answer.as_dict()["is_rehearsal"]
+    assert "Simulated, not measured" in document_of(answer).origin
+    assert {stage for stage, _ in reported} == {"playing the device", "judging results"}
+
+
+def test_the_command_writes_the_page_of_a_rehearsal(written, tmp_path, capsys, monkeypatch):
+    page = tmp_path / "page.html"
+    folder = Path(shutil.copytree(written, tmp_path / "my kit"))
+    lines = (folder / "calls.jsonl").read_text().splitlines(keepends=True)
+    (folder / "calls.jsonl").write_text(lines[0])
+    shown = command(capsys, monkeypatch, "kit", "--rehearse", str(folder), "--report", str(page))
+    assert shown.code == 0
+    assert shown.out.startswith("rehearsal: npu_sim played an Ascend910B3, 1 call;")
+    assert "rehearsal: npu_sim played" in page.read_text(encoding="utf-8")
+    both = command(capsys, monkeypatch, "kit", "--rehearse", str(folder), "--check", str(folder))
+    assert both.code == 64
+    assert "exclude each other" in both.err
+
+
+def test_the_folder_says_what_to_do_with_it(written):
+    text = (written / "README.md").read_text(encoding="utf-8")
+    for said in ("Ascend910B3", "8.5", "python run_on_device.py", "the 5 calls", "--no-profile"):
+        assert said in text
+
+
+def test_printed_commands_can_be_typed(tmp_path):
+    calls = tmp_path / "calls.jsonl"
+    calls.write_text(json.dumps(CALLS[0]) + "\n")
+    text = str(npu_sim.kit(calls, soc=SOC, release=RELEASE, out=tmp_path / "my kit"))
+    assert f"npu-sim kit --check '{tmp_path / 'my kit'}'" in " ".join(text.split())
+    assert text.startswith(f"kit for {SOC}, release {RELEASE}: 1 call, 1 operator, ")
+
+
+def test_results_behind_a_link_are_neither_written_nor_removed(kit, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "mine").touch()
+    (kit / "results").symlink_to(tmp_path / "elsewhere")
+    done = run(kit, "", 1)
+    assert "results is a link: remove it" in done.stderr
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"number": "x"}'])
+def test_a_damaged_note_of_an_earlier_start_is_ignored(kit, text):
+    (kit / "running.json").write_text(text)
+    run(kit, "", 0, "--only", "rms_norm", "--runs", "1", "--no-profile")
+    assert npu_sim.check_kit(kit).missing == (3, 4, 5)
+
+
 @pytest.mark.long
 def test_every_third_call_of_a_chosen_kit_is_confirmed(tmp_path):
     made = npu_sim.kit(soc=SOC, release=RELEASE, out=tmp_path / "kit")
@@ -128,6 +185,8 @@ def test_every_third_call_of_a_chosen_kit_is_confirmed(tmp_path):
         ("other kernel", "nothing is judged"),
         ("other soc", "the cores of all kernels are those of Ascend910B1"),
         ("other name", "the results are of Ascend910B4"),
+        ("too fast", "are below the bound of"),
+        ("has no memory", "the device refused it: MemoryError"),
     ],
 )
 def test_a_lie_is_found_and_named(kit, lie, finding):
