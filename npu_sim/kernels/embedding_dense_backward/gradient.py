@@ -47,7 +47,7 @@ from npu_sim.kernels.embedding_dense_backward.sums import (
 )
 from npu_sim.kernels.engine.compile import device_function, kernel, thread_count
 from npu_sim.kernels.shared.arrival_orders import SEQUENTIAL, next_core, seed_words
-from npu_sim.kernels.vectors.lane_blocks import BLOCK_LANES, block_length, store_block, zero_block
+from npu_sim.kernels.vectors.lane_blocks import BLOCK_BYTES, block_length, store_block, zero_block
 from npu_sim.kernels.vectors.lanes import LINE_BYTES, ONE, ZERO, Lanes, Stored, splat, store
 from npu_sim.numbers.scalars import narrow
 
@@ -274,7 +274,7 @@ def sum_parts(grad: Stored, marked: Integers, staged: Staged, out: Stored) -> No
     if rows.dim * out.itemsize < LINE_BYTES:
         _sum_narrow_staged.over(staged.indices.size * rows.dim, rows, staged, out.reshape(-1))
     else:
-        pieces = -(-rows.dim // max(BLOCK_LANES, LINE_BYTES // out.itemsize))
+        pieces = -(-rows.dim * out.itemsize // BLOCK_BYTES)
         _sum_staged.over(staged.indices.size * pieces, rows, staged, pieces, out.reshape(-1))
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from npu_sim.kernels.embedding_dense_backward.grouping import Division, Integers, divide
 from npu_sim.kernels.engine.compile import device_function, kernel, thread_scratch, threads_for
 from npu_sim.kernels.vectors.lane_blocks import (
-    BLOCK_LANES,
+    BLOCK_BYTES,
     block_length,
     load_block,
     load_lane_block,
@@ -204,10 +204,19 @@ def _write_long_run(
 
 
 @device_function
-def _sum_two_blocks(rows: MarkedRows, run: Run, column: int) -> tuple[Lanes, Lanes]:
-    """Return the sums of two blocks, with the factor: one loop for both costs less."""
-    grad, dim, step = rows.grad, rows.dim, block_length(rows.grad)
-    zero, size = zero_block(grad), rows.marked.size
+def _write_two(
+    rows: MarkedRows,
+    run: Run,
+    out: Stored,
+    out_start: int,
+    column: int,
+    step: int,
+    zero: Lanes,
+    load_at: Any,
+    streams: bool,
+) -> None:
+    """Write two blocks or lines of ``step`` columns each: one loop over the rows costs less."""
+    grad, dim, size = rows.grad, rows.dim, rows.marked.size
     total, chunk, next_total, next_chunk = zero, zero, zero, zero
     for slot in range(run.begin, run.stop):
         row = np.int64(rows.marked[slot])
@@ -215,12 +224,13 @@ def _sum_two_blocks(rows: MarkedRows, run: Run, column: int) -> tuple[Lanes, Lan
             later = np.int64(rows.marked[slot + LOOKAHEAD_ROWS])
             prefetch_lines(grad, max(later, ~later) * dim + column, 2 * step)
         start = max(row, ~row) * dim + column
-        chunk = chunk + load_block(grad, start) * run.weight
-        next_chunk = next_chunk + load_block(grad, start + step) * run.weight
+        chunk = chunk + load_at(grad, start) * run.weight
+        next_chunk = next_chunk + load_at(grad, start + step) * run.weight
         if row < 0:
             total, next_total = total + chunk, next_total + next_chunk
             chunk, next_chunk = zero, zero
-    return total * run.factor, next_total * run.factor
+    put_block(out, out_start + column, total * run.factor, streams)
+    put_block(out, out_start + column + step, next_total * run.factor, streams)
 
 
 @device_function
@@ -230,18 +240,22 @@ def _write_columns(
     """Write columns of an output row; without ``streams``, the last may overlap those before."""
     step, line, dim = block_length(out), LINE_BYTES // out.itemsize, rows.dim
     first, end = columns
+    pair = 2 * step if out.itemsize == 4 else dim + step  # two blocks of 16 bits fit no registers
     blocks_end = first + (end - first) // step * step
     if not streams and dim >= step:
         blocks_end = end
-    pairs_end = first + (end - first) // (2 * step) * (2 * step)
+    pairs_end = first + (end - first) // pair * pair
     for column in range(first, pairs_end, 2 * step):
-        total, next_total = _sum_two_blocks(rows, run, column)
-        put_block(out, out_start + column, total, streams)
-        put_block(out, out_start + column + step, next_total, streams)
+        zero = zero_block(out)
+        _write_two(rows, run, out, out_start, column, step, zero, load_block, streams)
     for begin in range(pairs_end, blocks_end, step):
         column = min(begin, dim - step)
         put_block(out, out_start + column, sum_block(rows, run, column) * run.factor, streams)
-    for begin in range(blocks_end, end, line):
+    lines_end = blocks_end + (end - blocks_end) // (2 * line) * (2 * line)
+    for column in range(blocks_end, lines_end, 2 * line):
+        zero = splat(ZERO, out)
+        _write_two(rows, run, out, out_start, column, line, zero, load, streams)
+    for begin in range(lines_end, end, line):
         column = min(begin, dim - line)
         put_block(out, out_start + column, sum_line(rows, run, column) * run.factor, streams)
 
@@ -413,7 +427,7 @@ def sum_runs(
         row_bytes = dim * out.itemsize
         slots = max(SEGMENT_BYTES // row_bytes, 16) if row_bytes > WIDE_BYTES else grad.shape[0]
         scratch = Scratch(
-            thread_scratch(threads, 2, min(dim + BLOCK_LANES, GROUP_COLUMNS)),
+            thread_scratch(threads, 2, min(dim + BLOCK_BYTES // out.itemsize, GROUP_COLUMNS)),
             thread_scratch(threads, LINE_BYTES // out.itemsize),
         )
         _sum_wide.over(threads, rows, runs, division, slots, streams, scratch, out.reshape(-1))

@@ -1,7 +1,7 @@
 """Blocks of fp32 lanes, for kernels with many operations per element, and exp.
 
-With AVX-512 a block has 64 lanes, which hides the latency of instructions; otherwise those of a
-cache line. The compiler vectorises plain loops too, but it neither splits the words of two bf16
+With AVX-512 a block has four cache lines, which hides the latency of instructions; otherwise it has
+one. The compiler vectorises plain loops too, but it neither splits the words of two bf16
 elements as cheaply nor uses the widest registers for fp32.
 
 Lanes are independent: an operation on blocks (``+``, ``-``, ``*`` and ``/``
@@ -44,7 +44,6 @@ from npu_sim.kernels.vectors.lanes import (
     emit_store,
     instruction,
     lanes_of,
-    line_elements,
     load_vector,
     multiply_add,
     round_to_bfloat,
@@ -58,8 +57,8 @@ Patterns = NDArray[np.signedinteger[Any]]
 FP64_MANTISSA_BITS = 52
 
 
-BLOCK_LANES = 64 if has_features("avx512f") else 16
-"""Lanes of a block, unless a cache line has more: as many as fit the registers in a polynomial."""
+BLOCK_BYTES = LINE_BYTES * (4 if has_features("avx512f") else 1)
+"""Bytes of the stored elements of a block: as many as fit the registers during a polynomial."""
 
 
 # --- Operations: what emits the instructions, then the reference implementation ---
@@ -86,7 +85,7 @@ def _lane_count(array: Any) -> int:
     is_flat = isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"
     if not is_flat or array.dtype not in (types.float32, types.int16, types.uint16):
         return 0
-    return max(BLOCK_LANES, line_elements(array))
+    return int(8 * BLOCK_BYTES // array.dtype.bitwidth)
 
 
 def _rounded_to_bfloat(builder: ir.IRBuilder, values: ir.Value, count: int) -> ir.Value:
@@ -115,7 +114,7 @@ def _block_length(context: Any, builder: ir.IRBuilder, kinds: Any, array: Any) -
 @instruction(always(types.intp), _block_length)
 def block_length(array: Stored) -> int:
     """Return the number of elements of a block of an array."""
-    return max(BLOCK_LANES, LINE_BYTES // array.itemsize)
+    return BLOCK_BYTES // array.itemsize
 
 
 @instruction(_block_of, partial(emit_load_at, lambda array, index: _lane_count(array)))
