@@ -3,11 +3,11 @@
 ``python ci/catalogue.py`` reports what is missing; ``--write`` updates ``zh.po`` with Babel.
 Translations are written into ``zh.po`` by hand; ``ci/build_catalogue.py`` compiles them.
 
-Extraction takes the templates of ``Text``, ``say`` and errors, docstrings of commands and of the
-parameters that are their options, and every other string literal that reads like a sentence, unless
-``ci/not_shown.txt`` lists it: a new message without a translation fails the test. Single words are
-entries when ``zh.po`` has them. An f-string that reads like a sentence is an error, because it has
-no template to look up.
+Extraction takes what is marked as text: the templates of ``Text``, ``say``, errors and caveats, the
+arguments of declarations that people read (``TEXTS``), docstrings of commands and of the parameters
+that are their options. A marked text without a translation fails the test. Other literals, such as
+labels of lines, are entries when ``zh.po`` has them: a new one is marked by ``Text``. An f-string
+that reads like a sentence is an error, because it has no template to look up.
 """
 
 import argparse
@@ -26,10 +26,56 @@ from npu_sim.language.text import PUNCTUATION
 
 ROOT = Path(__file__).resolve().parents[1]
 LANGUAGE = ROOT / "npu_sim/language"
-NOT_SHOWN = ROOT / "ci/not_shown.txt"
 FOR_DEVICES = ROOT / "npu_sim/tools/device_kit/run_on_device.py"
 """Runs on a device without npu_sim, in English."""
-KEYWORDS = ("Text", "say")
+TEMPLATES = ("Text", "say")
+"""Functions whose first argument is a text whatever it looks like."""
+TEXTS: dict[str, tuple[int | str, ...]] = {
+    "AclnnError": (2, 3),
+    "Allocation": ("note",),
+    "Argument": ("help",),
+    "Assumed": (2,),
+    "Attribute": (2,),
+    "Axis": (0,),
+    "Cause": (0, 2),
+    "Chart": (1,),
+    "Column": (0,),
+    "Condition": (0, 1, 3, 4),
+    "Description": ("path_reason", "kernel", "cores_note"),
+    "Drawing": (2,),
+    "Experiment": (1, 2),
+    "Field": (0,),
+    "Hook": (2,),
+    "Launch": ("note",),
+    "Listed": (0, 1),
+    "MalformedLineError": (0,),
+    "NotModelledError": (1, 2),
+    "Number": (1, "unit"),
+    "Operator": ("summary", "empty"),
+    "OperatorLoadError": (1, 2),
+    "Option": ("help",),
+    "Output": (2,),
+    "OutputOrder": ("reason",),
+    "Paragraph": (0,),
+    "Part": (1, "help"),
+    "Picture": (1,),
+    "Program": (1, 2),
+    "Refusal": (1,),
+    "Section": (0,),
+    "Step": (0, 1, 5),
+    "Switch": (1,),
+    "Tensor": (2,),
+    "Tool": ("heading", "summary"),
+    "Typer": ("help", "epilog"),
+    "UsageError": (1, 2),
+    "Word": (1,),
+    "WorkspacePart": ("name", "note"),
+    "caveat": (2,),
+    "not_recognised": (0, 1),
+    "translated": (0,),
+    "vector_plan": ("path", "path_reason", "per_core", "notes"),
+}
+"""Positions and names of other arguments that people read, by the name of the callee."""
 SEPARATORS = (*PUNCTUATION, " and ", " or ", "; or ")
 """Separators of `npu_sim.language.joined`."""
 DATE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,6 +86,8 @@ THREE_WORDS = re.compile(r"(?<![\w.{])[a-z]{2,} [a-z]{2,} [a-z]{2,}(?![\w.(}])")
 """What an f-string holds that is prose, not code."""
 PATTERN = re.compile(r"\(\?|\\[bdsw(\[.]|\[[^\]]*\][*+?{]")
 """What only regular expressions contain; nobody reads them."""
+CODE = re.compile(rf"^    |{PATTERN.pattern}")
+"""What only regular expressions and generated code contain."""
 
 
 def is_sentence(text: str) -> bool:
@@ -68,40 +116,54 @@ def f_string(node: ast.JoinedStr) -> str:
     return "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
 
 
+def marked(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the arguments of a call that are marked as text, with their kinds."""
+    match call.func:
+        case ast.Name(name) | ast.Attribute(_, name):
+            is_template = name in TEMPLATES
+            for position, argument in enumerate(call.args):
+                if is_template or position in TEXTS.get(name, ()):
+                    yield "template" if is_template else "text", argument
+            for keyword in call.keywords:
+                if is_template or keyword.arg in TEXTS.get(name, ()):
+                    yield "text", keyword.value
+
+
+def literals(node: ast.expr) -> Iterator[ast.Constant]:
+    """Yield the strings that an expression is made of: alternatives, elements and values."""
+    match node:
+        case ast.Constant(str()):
+            yield node
+        case ast.IfExp(_, first, second) | ast.BinOp(first, ast.Add(), second):
+            yield from (*literals(first), *literals(second))
+        case ast.BoolOp(_, parts) | ast.Tuple(parts) | ast.List(parts) | ast.Dict(_, parts):
+            for part in parts:
+                yield from literals(part)
+        case ast.Starred(part):
+            yield from literals(part)
+
+
 def found_in(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the texts of a file with their kinds: template, literal or f-string."""
+    """Yield the texts of a file with their kinds: template, text, other literal or f-string."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     seen = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(returns=ast.Constant(None)) if node.name.endswith("_command"):
                 yield "template", " ".join((ast.get_docstring(node) or "").split())
-            case ast.Call(ast.Name("AclnnError" | "UsageError"), texts, fields) if fields:
-                for argument in texts:
-                    match argument:
-                        case ast.Constant(str(template)) if "{" in template:
-                            seen.add(id(argument))
-                            yield "template", template
-            case ast.Call(ast.Name(name), [ast.Constant(str(template)) as argument, *_]):
-                if name in KEYWORDS:
-                    seen.add(id(argument))
-                    yield "template", template
-            case ast.JoinedStr(values):
+            case ast.Call():
+                for kind, argument in marked(node):
+                    for literal in literals(argument):
+                        seen.add(id(literal))
+                        yield kind, literal.value
+            case ast.Assert(_, ast.JoinedStr() as message):  # for developers
+                seen.add(id(message))
+            case ast.JoinedStr(values) if id(node) not in seen:
                 seen |= {id(value) for value in values}
                 yield "f-string", f_string(node)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in seen:
             yield "literal", node.value
-
-
-def one_line(text: str) -> str:
-    """Return a text as one line of a list."""
-    return text.strip(" ").replace("\n", "\\n")
-
-
-def not_shown() -> set[str]:
-    """Return the literals that read like sentences and are shown to nobody."""
-    return set(NOT_SHOWN.read_text(encoding="utf-8").splitlines())
 
 
 def known() -> Catalog:
@@ -121,21 +183,21 @@ def helps() -> Iterator[str]:
         yield from filter(str.strip, option_helps(handler))
 
 
-def extracted() -> tuple[dict[str, set[str]], list[str], set[str]]:
-    """Return the texts of the code by file, f-strings that should be texts, and all literals."""
-    hidden, entries = not_shown(), known()
+def extracted() -> tuple[dict[str, set[str]], list[str]]:
+    """Return the texts of the code by file, and f-strings that should be texts."""
+    entries = known()
     texts: dict[str, set[str]] = {separator: {"separator"} for separator in SEPARATORS}
-    mistakes, literals = [], set()
+    mistakes = []
     for path in sorted({*(ROOT / "npu_sim").rglob("*.py")} - {FOR_DEVICES}):
         name = path.relative_to(ROOT).as_posix()
         for kind, text in found_in(path):
-            literals.add(one_line(text))
             if kind == "f-string":
-                is_prose = THREE_WORDS.search(text) and not PATTERN.search(text)
-                if is_prose and one_line(text) not in hidden:
+                if THREE_WORDS.search(text) and not CODE.search(text):
                     mistakes.append(f"{name}: an f-string, not a Text: {text!r}")
-            elif (kind == "template" and has_letters(text)) or (
-                one_line(text) not in hidden and text and (is_sentence(text) or text in entries)
+            elif (
+                (kind == "template" and has_letters(text))
+                or (kind == "text" and is_sentence(text))
+                or (text and text in entries)
             ):
                 texts.setdefault(text, set()).add(name)
     for text in helps():
@@ -145,7 +207,7 @@ def extracted() -> tuple[dict[str, set[str]], list[str], set[str]]:
         for key, text in shown.findall(path.read_text(encoding="utf-8")):
             if key != "title" or text in entries:
                 texts.setdefault(text, set()).add(path.relative_to(ROOT).as_posix())
-    return texts, mistakes, literals
+    return texts, mistakes
 
 
 def fields(template: str) -> set[str]:
@@ -155,7 +217,7 @@ def fields(template: str) -> set[str]:
 
 def problems() -> list[str]:
     """Return what is wrong with the catalogue, a line each."""
-    texts, found, literals = extracted()
+    texts, found = extracted()
     entries = {str(message.id): str(message.string) for message in known() if message.id}
     found += [
         f"not translated: {text!r} ({', '.join(sorted(files))})"
@@ -163,11 +225,6 @@ def problems() -> list[str]:
         if not entries.get(text)
     ]
     found += [f"no longer in the code: {text!r}" for text in entries if text not in texts]
-    found += [
-        f"no longer in the code, but in {NOT_SHOWN.name}: {text!r}"
-        for text in not_shown()
-        if text not in literals
-    ]
     found += [
         f"fields that the template does not have: {text!r}: {target!r}"
         for text, target in entries.items()
@@ -181,7 +238,7 @@ def write() -> None:
     old = known()
     new = Catalog(locale="zh_CN", project="npu_sim", creation_date=DATE, fuzzy=False)
     new.revision_date = DATE
-    texts, _, _ = extracted()
+    texts, _ = extracted()
     for text in sorted(texts):
         entry = old.get(text)
         new.add(text, entry.string if entry else "")
