@@ -47,6 +47,7 @@ KNOWS_OPERATORS = {
     "npu_sim.registry": "the list of operators",
     "npu_sim.cli.commands.demo": "the demonstration of one operator",
     "npu_sim.tools.device_kit.run_on_device": "the torch call of every operator, for the device",
+    "npu_sim.tools.device_kit.simulated_device": "PyTorch's own names that it replaces",
     "npu_sim.cli.commands.preflight": "an example in the help",
 }
 """Modules of no operator that name one, and why."""
@@ -332,6 +333,8 @@ OPENS_FILES = {
     "npu_sim.tools.dumps.folder": "an archive within a file that was opened safely",
     "npu_sim.tools.profiles.device_profile": "a data base within a file that was checked",
     "npu_sim.tools.device_kit.run_on_device": "a script that runs without npu_sim",
+    "npu_sim.tools.device_kit.simulated_device": "writes the profile that the script asks for",
+    "npu_sim.tools.device_kit.rehearsal": SHIPPED,
 }
 """Modules that open files otherwise than through :mod:`npu_sim.files`, and why."""
 
