@@ -41,6 +41,24 @@ def test_every_text_of_the_code_is_translated():
     assert tool().problems() == []
 
 
+@pytest.mark.parametrize(
+    ("code", "texts"),
+    [
+        ('Text("{name} is missing", name=name)', ["{name} is missing"]),
+        ('say("on" if mode else "off")', ["on", "off"]),
+        ('UsageError("x", "{x} is odd", "an even x", x=x)', ["{x} is odd", "an even x"]),
+        ('Tensor("x", "row* col", "the input, of any shape")', ["the input, of any shape"]),
+        ('Holds("row >= 1 and col >= 1")', []),
+        ('define("tiling = tile(row, device, rules)")', []),
+    ],
+)
+def test_the_catalogue_takes_what_is_marked_as_text(tmp_path, code, texts):
+    path = tmp_path / "module.py"
+    path.write_text(code, encoding="utf-8")
+    marked = [text for kind, text in tool().found_in(path) if kind in ("template", "text")]
+    assert marked == texts
+
+
 def test_a_text_is_its_english_sentence():
     text = Text("{name} is missing", name="executor")
     assert text == "executor is missing"
