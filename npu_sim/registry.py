@@ -126,6 +126,7 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         "MoeTokenPermuteGrad",
         ("moe_token_permute_grad",),
         ("num_topk_at_most",),
+        also=("npu_moe_token_permute_grad_v2",),
         kernels_of_families=((ASCEND_950, ("moe_token_permute_grad",)),),
     ),
     OperatorEntry(

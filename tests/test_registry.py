@@ -12,6 +12,7 @@ NAMES = {
     "npu_swiglu": "swi_glu",
     "npu_swiglu_grad": "swi_glu_grad",
     "npu_moe_token_permute": "moe_token_permute",
+    "npu_moe_token_permute_grad_v2": "moe_token_permute_grad",
     "npu_moe_token_unpermute_grad": "moe_token_unpermute_grad",
     "_fused_adamw_": "apply_adam_w_v2",
     "aclnnRotaryPositionEmbeddingV2": "rotary_position_embedding",

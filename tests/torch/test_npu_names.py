@@ -14,6 +14,7 @@ import npu_sim  # noqa: E402
 from npu_sim.torch import (  # noqa: E402
     npu_cross_entropy_loss,
     npu_moe_token_permute,
+    npu_moe_token_permute_grad_v2,
     npu_moe_token_unpermute,
     npu_rms_norm,
     npu_rotary_mul,
@@ -26,6 +27,9 @@ SIGNATURES = {
     npu_swiglu: "self dim=-1",
     npu_rotary_mul: "input r1 r2 rotary_mode=half rotate=None",
     npu_moe_token_permute: "tokens indices num_out_tokens=None padded_mode=False",
+    npu_moe_token_permute_grad_v2: (
+        "grad_permuted_tokens sorted_indices tokens_size_0 tokens_dtype num_topK padded_mode=False"
+    ),
     npu_moe_token_unpermute: (
         "permuted_tokens sorted_indices probs=None padded_mode=False restore_shape=None"
     ),
@@ -46,6 +50,23 @@ def test_signatures(function):
         for parameter in parameters
     ]
     assert shown == SIGNATURES[function].split()
+
+
+def test_the_gradient_of_the_permutation_is_that_of_its_backward():
+    tokens = torch.randn(10, 8, requires_grad=True)
+    permuted, places = npu_moe_token_permute(tokens, torch.randint(0, 4, (10, 3)))
+    grad = torch.randn(permuted.shape)
+    permuted.backward(grad)
+    own = npu_moe_token_permute_grad_v2(grad, places, 10, torch.float32, 3)
+    assert torch.equal(own, tokens.grad)
+    for changed, argument in (
+        ((9, torch.float32, 3), "tokens_size_0"),
+        ((10, torch.bfloat16, 3), "tokens_dtype"),
+        ((10, torch.float32, 0), "num_topk"),
+    ):
+        with pytest.raises(npu_sim.AclnnError) as refused:
+            npu_moe_token_permute_grad_v2(grad, places, *changed)
+        assert refused.value.argument == argument
 
 
 @pytest.mark.parametrize(

@@ -462,6 +462,21 @@ optimizer.step()
     assert not beside["not_recognised"]
 
 
+OWN_BACKWARD = """
+import torch_npu
+
+places = torch.arange(12, dtype=torch.int32)
+torch_npu.npu_moe_token_permute_grad_v2(torch.ones(12, 8), places, 4, torch.float32, 3)
+torch.ops.npu.npu_moe_token_permute_grad_v2(torch.ones(12, 8), places, 4, torch.float32, 3)
+"""
+
+
+def test_the_gradient_that_a_backward_of_ones_own_calls_is_recorded(tmp_path):
+    calls, beside, _ = recorded(tmp_path, OWN_BACKWARD)
+    assert sum(count for _, count in calls["moe_token_permute_grad"]) == 2
+    assert not beside["not_recognised"]
+
+
 START = """
 import torch_npu
 from torch_npu.contrib import transfer_to_npu

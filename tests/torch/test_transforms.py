@@ -169,8 +169,12 @@ MAY_BE_REFUSED = {
 }
 
 
+GRADIENTS = {"npu_moe_token_permute_grad_v2"}
+"""Functions that are gradients themselves: the product has no operator for theirs."""
+
+
 def test_every_differentiable_function_is_tested():
-    assert FUNCTIONS.keys() == differentiable_functions().keys()
+    assert FUNCTIONS.keys() == differentiable_functions().keys() - GRADIENTS
 
 
 def assert_close(ours, theirs):

@@ -15,12 +15,13 @@ import torch
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
 from npu_sim.torch.flow import Kernel
 from npu_sim.torch.library import Gradient, Gradients, operator_of
 from npu_sim.torch.recorder import Span
 from npu_sim.torch.recording import Place
 
-__all__ = ["moe_token_permute", "npu_moe_token_permute"]
+__all__ = ["moe_token_permute", "npu_moe_token_permute", "npu_moe_token_permute_grad_v2"]
 
 GRADIENT_OPERATOR = operator_of("moe_token_permute_grad")
 
@@ -74,6 +75,50 @@ def moe_token_permute(
 
 npu_moe_token_permute = moe_token_permute
 """Name of the same function in ``torch_npu``."""
+
+
+def npu_moe_token_permute_grad_v2(
+    grad_permuted_tokens: torch.Tensor,
+    sorted_indices: torch.Tensor,
+    tokens_size_0: int,
+    tokens_dtype: torch.dtype,
+    num_topK: int,
+    padded_mode: bool = False,
+) -> torch.Tensor:
+    """Return the gradient of tokens, (tokens_size_0, columns): the sum of each token's rows.
+
+    ``torch_npu`` has it from 2.9 on, for code that writes its own backward.
+
+    Raises
+    ------
+    AclnnError
+        As :func:`npu_sim.moe_token_permute_grad`; 161002 when ``tokens_dtype`` is not the dtype of
+        the gradient, 561002 when ``tokens_size_0 * num_topK`` is not the number of sorted_indices.
+    """
+    if tokens_dtype != grad_permuted_tokens.dtype:
+        raise AclnnError(
+            INVALID,
+            "tokens_dtype",
+            "tokens_dtype = {dtype}, grad_permuted_tokens has {expected}",
+            "the same dtype for both",
+            dtype=str(tokens_dtype),
+            expected=str(grad_permuted_tokens.dtype),
+        )
+    entries = sorted_indices.numel()
+    if num_topK >= 1 and tokens_size_0 * num_topK != entries:
+        raise AclnnError(
+            TILING_FAILURE,
+            "tokens_size_0",
+            "tokens_size_0 = {tokens}, num_topK = {topk}: sorted_indices has {entries} elements",
+            "tokens_size_0 * num_topK elements",
+            tokens=tokens_size_0,
+            topk=num_topK,
+            entries=entries,
+        )
+    grad: torch.Tensor = GRADIENT_OPERATOR(
+        grad_permuted_tokens.contiguous(), sorted_indices.contiguous(), num_topK, padded_mode
+    )
+    return grad
 
 
 TOPIC = "routing"
