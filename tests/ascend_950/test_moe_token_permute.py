@@ -163,3 +163,19 @@ def test_steps_of_the_sort_may_be_taken_together(more, most, cores):
 
 def test_the_largest_tensors_are_planned_at_once():
     assert plan((1 << 55) + 3, 8, 8).outcome == "runs"
+
+
+@pytest.mark.parametrize(
+    ("release", "indices", "status", "argument"),
+    [
+        ("9.1", None, 161002, "padded_mode"),
+        ("9.1.1", None, 161002, "padded_mode"),
+        ("9.2", None, 161001, "indices"),
+        ("9.2", "4x2:int32", 161002, "padded_mode"),
+    ],
+)
+def test_from_9_2_on_a_missing_tensor_is_named_before_padding(release, indices, status, argument):
+    call = {"tokens": "4x8:bf16", "indices": indices, "padded_mode": True}
+    with pytest.raises(npu_sim.AclnnError) as refused:
+        npu_sim.plan("moe_token_permute", product="ascend_950", release=release, **call)
+    assert (refused.value.status, refused.value.argument) == (status, argument)
