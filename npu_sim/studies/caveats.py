@@ -6,7 +6,7 @@ experiment are explained by the sentences with which plans and runs state them.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
@@ -74,16 +74,27 @@ def _calls(package: str) -> Iterator[tuple[str, str, str]]:
     most are stated for rare calls only, which nobody could make to list them.
     """
     for path in sorted(Path(str(files(package))).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        module = ast.parse(path.read_text("utf-8"))
+        names = dict(_constants(module))
+        for node in ast.walk(module):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "caveat":
-                code, argument, template = map(_literal, node.args[:3])
+                code, argument, template = (_literal(part, names) for part in node.args[:3])
                 yield code, argument, template
 
 
-def _literal(node: ast.expr) -> str:
-    """Return a text in the code, ``*`` for what is not one."""
+def _constants(module: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield the names that stand for a text in a module, and the texts."""
+    for node in module.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            yield from ((ast.unparse(name), str(node.value.value)) for name in node.targets)
+
+
+def _literal(node: ast.expr, names: Mapping[str, str]) -> str:
+    """Return a text in the code, also by its name; ``*`` for what is not one."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(map(_literal, node.values))
+        return "".join(_literal(part, names) for part in node.values)
+    if isinstance(node, ast.Name):
+        return names.get(node.id, "*")
     return str(node.value) if isinstance(node, ast.Constant) else "*"
 
 
