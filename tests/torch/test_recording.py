@@ -460,7 +460,7 @@ def test_names_of_torch_npu_exist_while_recording_only():
         loss, *_ = torch_npu.npu_cross_entropy_loss(y, LABELS[:4])
         loss.backward()
         with pytest.raises(AttributeError, match="npu_rms_norm"):
-            torch_npu.npu_fusion_attention(y)
+            torch_npu.npu_no_such_function(y)
 
     calls, _ = calls_of(step)
     assert calls["rms_norm"] == [({"x": "4x64:fp32", "gamma": "64:fp32"}, 1)]
