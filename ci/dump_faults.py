@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import npu_sim
-from npu_sim.tools.dumps.reading import DumpReading
+from npu_sim.tools.dumps.reader import DumpReading
 from tests.studies import calls
 from tests.tools.dumps.msprobe import Writer
 

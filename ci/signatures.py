@@ -65,7 +65,7 @@ def _types(operators: list[Operator]) -> Iterator[str]:
         from npu_sim.framework.target import CoreOrder, Limits
         from npu_sim.numbers.formats import TensorSpec
         from npu_sim.plans.model import Plan
-        from npu_sim.questions.compare import Comparison
+        from npu_sim.questions.diff import Comparison
         from npu_sim.questions.explain import Explanation
         from npu_sim.questions.limits import LimitTable
         from npu_sim.studies.certificate import Certificate

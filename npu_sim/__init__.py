@@ -30,7 +30,7 @@ _NAMES = {
     "npu_sim.framework.execution": ("OrderMask", "Result"),
     "npu_sim.framework.registration": ("register", "register_file"),
     "npu_sim.operators": ("plan", "prepare", "run"),
-    "npu_sim.questions.compare": ("diff",),
+    "npu_sim.questions.diff": ("diff",),
     "npu_sim.questions.explain": ("explain",),
     "npu_sim.questions.limits": ("limits",),
     "npu_sim.sweeps.runner": ("sweep", "sweep_to"),

@@ -30,7 +30,7 @@ from npu_sim.files.writing import schema, write_text
 from npu_sim.language import Argument, Text, bytes_text, grouped, joined
 from npu_sim.plans.answers import Columns, Evidence, Printed, Tabular, columns_of
 from npu_sim.plans.model import OVERFLOWS, REFUSED, RUNS
-from npu_sim.questions.compare import changed_bits
+from npu_sim.questions.diff import changed_bits
 from npu_sim.questions.preflight_checks import (
     ACCEPTED,
     ERROR,

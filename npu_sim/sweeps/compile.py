@@ -20,7 +20,8 @@ from numba.extending import register_jitable
 from npu_sim.cores import Device
 from npu_sim.framework.checking import row_planner, rules_type
 from npu_sim.framework.operator import Operator
-from npu_sim.kernels.engine.codegen import DeviceCompiler, KernelCache, outside_digest
+from npu_sim.kernels.engine.cache import KernelCache, outside_digest
+from npu_sim.kernels.engine.codegen import DeviceCompiler
 from npu_sim.kernels.engine.compile import PLAIN
 from npu_sim.sweeps import space
 from npu_sim.sweeps.space import RecordColumn

@@ -13,7 +13,7 @@ from npu_sim.framework.inference import plan_arguments
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target
 from npu_sim.operators.loading import load_operator
-from npu_sim.questions.compare import plan_changes
+from npu_sim.questions.diff import plan_changes
 from npu_sim.show.plans import plan_view
 from tests.cases import every
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from npu_sim import system
-from npu_sim.kernels.engine import codegen as kernel_cache
+from npu_sim.kernels.engine import cache as kernel_cache
 from npu_sim.kernels.engine.compile import PLAIN
 from tests.cases import every
 
@@ -240,8 +240,8 @@ def test_the_key_changes_with_the_source(monkeypatch, tmp_path):
     package = tmp_path / "npu_sim"
     engine = package / "kernels" / "engine"
     engine.mkdir(parents=True)
-    (engine / "codegen.py").write_text("changed")
-    monkeypatch.setattr(kernel_cache, "__file__", str(engine / "codegen.py"))
+    (engine / "cache.py").write_text("changed")
+    monkeypatch.setattr(kernel_cache, "__file__", str(engine / "cache.py"))
     assert kernel_cache.source_digest.__wrapped__() != before
 
 
@@ -343,7 +343,7 @@ def test_what_a_killed_process_leaves_goes_with_the_next_write(tmp_path):
     path = tmp_path / "cache" / "source" / "kernel"
     code = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from npu_sim.kernels.engine import codegen as cache\n"
+        "from npu_sim.kernels.engine import cache\n"
         "cache.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "cache.write_kernel(Path(sys.argv[1]), 'key', b'half')"
     )

@@ -5,7 +5,7 @@ import pytest
 import npu_sim
 from npu_sim.cores import all_socs, default_release, load_profile, release_names
 from npu_sim.operators import plan
-from npu_sim.questions.compare import Compared, changed_bits, merged, plan_changes, upgrades
+from npu_sim.questions.diff import Compared, changed_bits, merged, plan_changes, upgrades
 
 SORTED = {"grad": "4096x1024:fp32", "indices": "4096:int32", "num_weights": 32000}
 

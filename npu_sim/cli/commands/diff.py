@@ -19,7 +19,7 @@ from npu_sim.cli.output import print_answer, write_document
 from npu_sim.cli.reproducing import DEVICE_OF_REPORT, reproducing_command
 from npu_sim.cores import default_release
 from npu_sim.framework.target import Limits
-from npu_sim.questions.compare import diff
+from npu_sim.questions.diff import diff
 
 
 @command(diff, PerOperator())

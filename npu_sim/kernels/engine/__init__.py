@@ -2,8 +2,8 @@
 
 `compile` has the decorators (``@kernel``, ``@device_function``), the parallel loop that runs every
 kernel, the host's threads and their scratch; `codegen` makes machine code of a kernel and its
-entry, and keeps it on disk; `numba_inside` names all private interfaces of Numba that the others
-use.
+entry, `cache` keeps it on disk; `numba_inside` names all private interfaces of Numba that the
+others use.
 
 **Which private interfaces, and why.** With Numba's ``njit`` alone, everything works and gives the
 same bits, but seven first calls take 31 s instead of 16 s, and nothing is cached safely.
@@ -15,7 +15,7 @@ same bits, but seven first calls take 31 s instead of 16 s, and nothing is cache
   so that a kernel is compiled without a loop of its own (`codegen.compile_entry`).
 - ``_Cache``, ``CompileResult._reduce`` and ``_rebuild``, ``dumps``: Numba's own file cache serves
   stale code after a function in another module has changed. The key of this one contains the source
-  of the whole package, and a file that others could have written is not loaded (`codegen`).
+  of the whole package, and a file that others could have written is not loaded (`cache`).
 - ``global_compiler_lock``: a child that is forked while another thread compiles would wait for
   ever.
 

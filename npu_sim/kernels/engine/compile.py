@@ -32,7 +32,8 @@ from numba.core.event import trigger_event
 from numpy.typing import DTypeLike, NDArray
 
 from npu_sim.kernels.engine import codegen
-from npu_sim.kernels.engine.codegen import KernelCache, call_entry, compile_entry, lay_out, type_of
+from npu_sim.kernels.engine.cache import KernelCache
+from npu_sim.kernels.engine.codegen import call_entry, compile_entry, lay_out, type_of
 from npu_sim.kernels.engine.numba_inside import (
     CHECKED,
     UNCOUNTED,

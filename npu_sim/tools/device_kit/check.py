@@ -43,7 +43,7 @@ from npu_sim.tools.device_kit.results import (
 )
 from npu_sim.tools.device_kit.run_on_device import checksum, make_input
 from npu_sim.tools.failures.reader import read_lines as lines_read
-from npu_sim.tools.profiles.device_profile import MeasuredLaunch, read_device_profile
+from npu_sim.tools.profiles.reader import MeasuredLaunch, read_device_profile
 from npu_sim.verdicts.verify import verify
 
 CONFIRMED = ("equal", "reachable")

@@ -8,5 +8,5 @@ TOOL = Tool(
     heading="Failures",
     summary="List the calls of our operators in an msprobe dump, find values that cannot be, and "
     "the calls whose outputs differ from another dump although their inputs are equal.",
-    functions={"read_dump": "reading"},
+    functions={"read_dump": "reader"},
 )

@@ -10,7 +10,7 @@ from npu_sim.cli.options import BothModes, Json, Report, command
 from npu_sim.cli.output import print_answer, write_document
 from npu_sim.cli.progress import with_progress
 from npu_sim.cli.reproducing import reproducing_command
-from npu_sim.tools.dumps.reading import read_dump
+from npu_sim.tools.dumps.reader import read_dump
 
 DIFFERENT = 1
 """Exit code of a dump with an impossible value, a difference from the other one, or nothing that

@@ -20,7 +20,7 @@ from npu_sim.show.layout import (
 )
 from npu_sim.show.verdicts import MEASURED
 from npu_sim.tools.dumps.differences import RUNS, CallInDump
-from npu_sim.tools.dumps.reading import DumpReading, EntryNote
+from npu_sim.tools.dumps.reader import DumpReading, EntryNote
 
 MOST_KINDS = 6
 """Functions that are not modelled are listed up to this number."""

@@ -372,7 +372,7 @@ def _release(reading: Reading) -> str:
 
 def _runs_on(operator: str, deterministic: bool, arguments: dict[str, Any]) -> tuple[str, ...]:
     """Return the products and releases on which a call runs."""
-    from npu_sim.questions.compare import diff
+    from npu_sim.questions.diff import diff
 
     places = diff(operator, release="all", deterministic=deterministic, **arguments)
     return tuple(

@@ -31,7 +31,6 @@ from npu_sim.timelines.model import (
     streamed_bytes,
 )
 from npu_sim.timelines.schedule import clock_mhz
-from npu_sim.tools.profiles.device_profile import MeasuredLaunch
 from npu_sim.tools.profiles.measured_calls import (
     CLOCK_TOLERANCE,
     MeasuredGroup,
@@ -40,6 +39,7 @@ from npu_sim.tools.profiles.measured_calls import (
     measured_clock,
 )
 from npu_sim.tools.profiles.measured_profile import MeasuredProfile, read_profile
+from npu_sim.tools.profiles.reader import MeasuredLaunch
 
 SCATTERED = ("gather", "scatter", "index", "sort", "topk")
 """Parts of names of kernels whose memory traffic depends on data."""

@@ -27,7 +27,7 @@ from npu_sim.plans.model import Launch, Plan
 from npu_sim.questions.explain import NearbyPlan, nearby_plans
 from npu_sim.status import AclnnError, UsageError
 from npu_sim.timelines.model import LaunchEstimate, OtherBound, Timeline, VectorEstimate
-from npu_sim.tools.profiles.device_profile import MeasuredLaunch
+from npu_sim.tools.profiles.reader import MeasuredLaunch
 
 NAME_THE_SOC = Text("name the SoC, such as {soc}", soc=Argument("soc", "Ascend910B3"))
 CLOCK_TOLERANCE = 0.01

@@ -13,7 +13,6 @@ from npu_sim.operators.timelines import timeline
 from npu_sim.plans.answers import Columns, Printed, Progress, Tabular, columns_of
 from npu_sim.registry import operator_of_launch
 from npu_sim.status import AclnnError, UsageError, without_internal_frames
-from npu_sim.tools.profiles.device_profile import MeasuredLaunch, read_device_profile
 from npu_sim.tools.profiles.measured_calls import (
     CallGroup,
     MeasuredDevice,
@@ -26,6 +25,7 @@ from npu_sim.tools.profiles.measured_calls import (
     possible_calls,
     unknown_argument,
 )
+from npu_sim.tools.profiles.reader import MeasuredLaunch, read_device_profile
 
 
 @dataclass(frozen=True, repr=False)

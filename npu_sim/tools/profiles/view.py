@@ -16,7 +16,7 @@ from rich.console import RenderableType
 from npu_sim.language import Text, joined, percent_text, say, time_text
 from npu_sim.plans.model import Plan
 from npu_sim.show import document_of, view_of
-from npu_sim.show.compare import nearby_text
+from npu_sim.show.diff import nearby_text
 from npu_sim.show.layout import (
     Block,
     Column,

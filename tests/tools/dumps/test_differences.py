@@ -13,7 +13,7 @@ from tests.cases import every
 from tests.cli.runner import npu_sim as command
 from tests.studies import calls
 from tests.tools.dumps.msprobe import Writer, write_model
-from tests.tools.dumps.test_reading import edited
+from tests.tools.dumps.test_reader import edited
 
 DEVICE = {"soc": "Ascend910B1", "release": "9.1", "deterministic": False}
 EMBEDDING = "Functional.embedding.0.backward"

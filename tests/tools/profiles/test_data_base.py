@@ -8,8 +8,8 @@ import npu_sim
 from npu_sim.status import UsageError
 from npu_sim.timelines.model import READS_AND_WRITES
 from npu_sim.tools.profiles.calibrate import calibrate
-from npu_sim.tools.profiles.device_profile import read_device_profile
 from npu_sim.tools.profiles.measured_profile import read_profile
+from npu_sim.tools.profiles.reader import read_device_profile
 from tests.measured import GRAD, Row, write_data_base
 from tests.tools.profiles.test_calibrate import CYCLES_1024, DEVICE, forward, stream
 

@@ -12,9 +12,9 @@ from npu_sim.operators.loading import load_operator
 from npu_sim.show import document_of
 from npu_sim.show.layout import render
 from npu_sim.tools.profiles import measured_calls, measured_profile
-from npu_sim.tools.profiles.device_profile import MeasuredLaunch
 from npu_sim.tools.profiles.measured_calls import measured_casts, possible_calls
 from npu_sim.tools.profiles.measured_profile import MeasuredProfile
+from npu_sim.tools.profiles.reader import MeasuredLaunch
 from npu_sim.tools.profiles.view import measured_profile_view, measured_trace
 from tests.measured import EMBEDDING, GRAD, OTHER, Row, write_csv, write_database
 

@@ -8,7 +8,7 @@ import npu_sim
 from npu_sim.registry import operator_of_launch
 from npu_sim.timelines.schedule import moving_cycles
 from npu_sim.tools.profiles.calibrate import SCATTERED
-from npu_sim.tools.profiles.device_profile import read_device_profile
+from npu_sim.tools.profiles.reader import read_device_profile
 
 MEASURED = Path(__file__).parents[3].parent / "shared/data/device/kernel_details.csv"
 needs_the_rows = pytest.mark.skipif(not MEASURED.is_file(), reason="no measured rows")

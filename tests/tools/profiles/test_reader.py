@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from npu_sim import TensorSpec, UsageError
-from npu_sim.tools.profiles import device_profile
-from npu_sim.tools.profiles.device_profile import read_device_profile, tensors_of
+from npu_sim.tools.profiles import reader
+from npu_sim.tools.profiles.reader import read_device_profile, tensors_of
 from tests.measured import EMBEDDING, GRAD, OTHER, SUMMARY_NAMES, write_csv, write_database
 
 ROWS = (*EMBEDDING, GRAD, OTHER)
@@ -259,11 +259,11 @@ def test_long_texts_and_many_rows_are_refused(tmp_path: Path, monkeypatch: pytes
     )
     with pytest.raises(UsageError, match="too big"):
         read_device_profile(path)
-    monkeypatch.setattr(device_profile, "MOST_LAUNCHES", 3)
+    monkeypatch.setattr(reader, "MOST_LAUNCHES", 3)
     for few in (write_csv(tmp_path / "a.csv", ROWS), write_database(tmp_path / "a.db", ROWS)):
         with pytest.raises(UsageError, match="more than 3 launches"):
             read_device_profile(few)
-    monkeypatch.setattr(device_profile, "MOST_ROWS", 5)
+    monkeypatch.setattr(reader, "MOST_ROWS", 5)
     with pytest.raises(UsageError, match="STRING_IDS: more than 5 rows"):
         read_device_profile(tmp_path / "a.db")
 
@@ -271,8 +271,8 @@ def test_long_texts_and_many_rows_are_refused(tmp_path: Path, monkeypatch: pytes
 def test_reading_a_database_ends_at_the_limit_of_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(device_profile, "LONGEST_READING_S", -1.0)
-    monkeypatch.setattr(device_profile, "STEPS_BETWEEN_CHECKS", 1)
+    monkeypatch.setattr(reader, "LONGEST_READING_S", -1.0)
+    monkeypatch.setattr(reader, "STEPS_BETWEEN_CHECKS", 1)
     with pytest.raises(UsageError, match="reading takes longer than"):
         read_device_profile(write_database(tmp_path / "slow.db", ROWS))
 

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from npu_sim.cores import Profile, default_release
 from npu_sim.language import Text, bytes_text, grouped, joined, say, translated, with_changed_fields
 from npu_sim.plans.model import Plan
-from npu_sim.questions.compare import OUTCOME, Compared, Comparison, Upgrade
+from npu_sim.questions.diff import OUTCOME, Compared, Comparison, Upgrade
 from npu_sim.questions.explain import NearbyPlan
 from npu_sim.show import document_of, view_of
 from npu_sim.show.layout import (
