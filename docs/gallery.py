@@ -19,7 +19,7 @@ from npu_sim.plans.model import Plan
 from npu_sim.show.html import render
 from npu_sim.show.layout import Document, Drawing, table_report
 from npu_sim.show.plan_report import plan_report, steps_section
-from npu_sim.show.sweeps import cut_figures, sweep_curves
+from npu_sim.show.sweeps import cut_charts, sweep_curves
 from npu_sim.show.timeline_report import time_section
 from npu_sim.sweeps.maps import sweep_map
 from npu_sim.sweeps.space import make_space
@@ -134,7 +134,7 @@ def sweep_picture() -> None:
     """Write a screenshot of the map of a sweep and of a cut through it."""
     grid = {"row": "1..5000", "col": "64..16384:+64"}
     space = make_space(load_operator("rms_norm_grad"), grid)
-    cores = cut_figures(sweep_curves(space))[0]
+    cores = next(cut_charts(sweep_curves(space)))
     sentence = "RmsNormGrad, 1280000 calls: paths by rows and columns, and working cores"
     shoot_document(
         render(

@@ -279,10 +279,11 @@ def unknown_operator(name: str) -> UsageError:
     return UsageError(
         "operator",
         "operator = {name}: no such operator",
-        "operators: {names}{hint}",
+        "operators: {names}{hint}; of a file of your own: {operators}",
         name=shown(name),
         names=", ".join(names),
         hint=closest(name, names),
+        operators="--operators FILE, npu_sim.register",
     )
 
 

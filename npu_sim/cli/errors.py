@@ -3,6 +3,8 @@
 Errors show options as they are typed.
 """
 
+import os
+import sys
 from collections.abc import Iterable
 from inspect import signature
 from typing import Any
@@ -30,12 +32,20 @@ USAGE = 64
 def report(error: Any, *, as_json: bool) -> int:
     """Print an error of npu_sim or of typer: JSON on stdout, or text on stderr.
 
-    Returns the exit code.
+    Returns the exit code, also where nobody reads the pipe that it is printed to.
     """
     if not isinstance(error, NpuSimError):
         error = usage_error(error)
-    if error is None:
-        return USAGE
+    if error is not None:
+        try:
+            _report(error, as_json)
+        except BrokenPipeError:
+            # The last flush would raise it again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return REFUSED_EXIT_CODE if isinstance(error, AclnnError) else USAGE
+
+
+def _report(error: NpuSimError, as_json: bool) -> None:
     data = with_arguments(error.as_dict())
     if isinstance(error, AclnnError):
         if as_json:
@@ -43,15 +53,13 @@ def report(error: Any, *, as_json: bool) -> int:
         else:
             text = with_changed_fields(error.as_text(), _one_line)
             _print(refusal_text(error, text))
-        return REFUSED_EXIT_CODE
-    if as_json:
+    elif as_json:
         print_json("usage", {"outcome": error.outcome, **data})
     else:
         message, hint = (
             translated(with_changed_fields(text, _one_line)) for text in (error.message, error.hint)
         )
         _print("\n".join(line for line in (f"npu-sim: {message}", hint) if line))
-    return USAGE
 
 
 def _one_line(field: str) -> str:

@@ -1,4 +1,4 @@
-"""Products, comparisons of calls on them, and legal values, as text, report and picture."""
+"""Comparisons of one call over products, SoCs and releases, as text, report and picture."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Reports of plans, runs and timelines."""
+"""Reports of plans and runs."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace

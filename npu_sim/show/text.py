@@ -1,4 +1,4 @@
-"""Plans, results and workspaces as text, and calls as commands and programs.
+"""Plans and results as text, and calls as commands and programs.
 
 The outcome comes first, then the reasons, then the changes.
 """

@@ -104,3 +104,17 @@ def test_a_signal_that_a_library_swallows_still_ends_the_process():
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
         assert process.stderr.read() == "interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("x", "code"), [("64x64", 64), ("64x64:fp64", 2)], ids=["usage error", "refusal"]
+)
+def test_an_error_keeps_its_exit_code_when_nobody_reads_it(x, code):
+    """The reading end is closed before the command prints."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "npu_sim", "plan", "rms_norm", "--json"]
+    command += ["--x", x, "--gamma", "64:bf16"]
+    with os.fdopen(write, "wb") as stdout:
+        ended = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (code, "")

@@ -240,3 +240,15 @@ def test_paths_in_messages_are_not_rewritten(cli, tmp_path):
     out = tmp_path / "seed=3" / "x.npz"
     error = cli("run", *RUN, "--out", out, "--json").data
     assert f"the folder {out.parent} does not exist" in error["message"]
+
+
+def test_a_new_operator_replaces_no_folder(cli, tmp_path):
+    (tmp_path / "twice_x").mkdir()
+    refused = cli("new-operator", "twice_x", "--out", tmp_path)
+    assert refused.code == 64
+    assert "exists" in refused.err
+    assert "--out" in refused.err
+
+
+def test_an_unknown_operator_may_be_one_of_a_file(cli):
+    assert "--operators FILE" in cli("plan", "twice_x").err

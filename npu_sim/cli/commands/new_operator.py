@@ -38,6 +38,10 @@ def new_operator_command(
             name=shown(name),
         )
     folder = out / name
+    if folder.exists():
+        raise UsageError(
+            "name", "{folder} exists", "another name, or --out", folder=shown(str(folder))
+        )
     try:
         folder.mkdir(parents=True)
     except OSError as error:

@@ -10,7 +10,8 @@ from npu_sim import UsageError, diagnose, plan
 from npu_sim.framework.planning import tiling_bytes
 from npu_sim.language import using_language
 from npu_sim.registry import find_operator
-from npu_sim.tools.failures.reader import MOST_CHARACTERS, MOST_FINDINGS, read_lines
+from npu_sim.status import Status
+from npu_sim.tools.failures.reader import CODES, MOST_CHARACTERS, MOST_FINDINGS, read_lines
 from tests.cli.runner import npu_sim
 
 DATA = Path(__file__).parents[2] / "data" / "failures"
@@ -270,3 +271,9 @@ def test_a_diagnosis_prints_as_its_text_and_as_a_page():
     html = found._repr_html_()
     assert html.startswith("<iframe")
     assert "507015" in html
+
+
+@pytest.mark.parametrize("status", [one for one in Status if one])
+def test_every_status_of_the_operators_is_named(status):
+    meanings = [meaning for code, _, meaning in CODES if str(int(status)).startswith(code)]
+    assert status.name in meanings[0]
