@@ -183,6 +183,11 @@ OPERATORS: tuple[OperatorEntry, ...] = (
                 "be wrong",
                 r"reserveAlignNum = \d{1,9}\b.{0,20}too large",
             ),
+            Refusal(
+                "B * N should smaller than 1000",
+                "RotaryPositionEmbeddingGrad in interleave mode: B*N is 1000 or more. The forward "
+                "pass takes such a call. What runs: one call for fewer batches or heads",
+            ),
         ),
     ),
     OperatorEntry(

@@ -33,6 +33,19 @@ WORDS = (
 BEFORE_NUMBER = rf"{WORDS}(?:[^\w]{{0,4}}is)?[^\w]{{0,8}}"
 """What stands before a number in messages of other programs than torch_npu."""
 
+TIME = r"\d{4}-\d\d-\d\d-[\d:.]{8,30}"
+BEFORE_SENTENCE = (
+    rf"(?:\b{TIME}\s{{1,8}}|^\s{{0,40}})(?:\w{{0,40}}\(E\w{{5}}\):\s{{1,8}}|E\w{{5}}:\s{{1,8}})?"
+)
+"""What stands before the sentence of a message in a block: time and code, or blanks alone."""
+OPERATOR_PREFIX = r"op\[\w{1,200}\],\s{0,8}"
+"""Operator before the sentence of a planner or of a graph."""
+SENTENCE = (
+    rf"(?!\s|{OPERATOR_PREFIX}|\[FUNC:|\[PID:|{TIME}|\w{{0,40}}\(E\w{{5}}\)|E[A-Z\d]\d{{4}})"
+    r"(?:[^\[]|\[(?!FUNC:)){1,500}"
+)
+"""Sentence of a message, up to its place in the source."""
+
 
 Proof = IntEnum(
     "Proof", ["EXCEPTION", "CALL", "KERNEL", "PLACE", "FILE", "QUEUE", "FUNCTION", "NONE"], start=0
@@ -230,11 +243,14 @@ FORMS: tuple[Form, ...] = (
     Form("topK", r"\b(?P<argument>topK) (?:can not|only support)"),
     Form("cos or sin", r"(?P<argument>cos or sin) shape is invalid"),
     Form("index shape", r"expected (?P<argument>index) shape"),
+    Form("op[", rf"{BEFORE_SENTENCE}op\[(?P<operator>{NAME}?)(?:_\d{{1,20}})?\]", "", Proof.KERNEL),
+    Form("op[", rf"{BEFORE_SENTENCE}{OPERATOR_PREFIX}(?P<cause>{SENTENCE})(?=\[FUNC:|$)"),
     Form(
         "[FILE:",
-        r"(?:\]\s{1,8}[\d:.-]{10,40}\s{1,8}|^\s{0,40})(?:\w{0,40}\(E\w{5,6}\):\s{1,8})?"
-        r"(?P<cause>[^\[\]]{1,500})\[FUNC:\w{1,200}\]\[FILE:\w{1,200}_tiling\w{0,60}\.(?:cpp|cc)\]",
+        rf"{BEFORE_SENTENCE}(?P<cause>{SENTENCE})"
+        r"\[FUNC:\w{1,200}\]\[FILE:\w{1,200}_tiling\w{0,60}\.(?:cpp|cc)\]",
     ),
+    Form("OpName:[", r"OpName:\[\w{1,300}\],?\s{0,8}\"?(?P<cause>[^\s\"][^\"]{0,500})"),
     Form("Error!", r"EZ9999: Internal error!", release=Text("newer than 9.1")),
     Form("invaild", r"Input (?:gamma|dy/x|rstd) shape invaild", release=Text("8.5 or 9.0")),
     Form(
