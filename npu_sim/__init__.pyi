@@ -20,6 +20,7 @@ from npu_sim.tools.device_kit.folder import kit as kit
 from npu_sim.cores import load_profile as load_profile
 from npu_sim.functions import model as model
 from npu_sim.functions import preflight as preflight
+from npu_sim.questions.products import products as products
 from npu_sim.tools.profiles.measured_profile import profile as profile
 from npu_sim.tools.dumps.reader import read_dump as read_dump
 from npu_sim.tools.profiles.measured_profile import read_profile as read_profile

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, overload
 
 from npu_sim.cores import Profile
 from npu_sim.framework.target import Limits
@@ -19,12 +19,43 @@ from npu_sim.status import UsageError, without_internal_frames
 if TYPE_CHECKING:
     from npu_sim.plans.model import Workspace
     from npu_sim.questions.preflight import Matrix
+    from npu_sim.sweeps.timelines import TimelineComparison
     from npu_sim.timelines.model import Timeline
 
 Names = str | Sequence[str] | None
 """Names, also as one text separated by commas."""
 
 
+@overload
+def timeline(
+    operator: str,
+    *,
+    product: str | Path | Profile | None = ...,
+    soc: str | None = ...,
+    release: str | None = ...,
+    products: None = ...,
+    socs: None = ...,
+    vary: None = ...,
+    deterministic: bool = ...,
+    limits: Limits = ...,
+    calibration: str | Path | None = ...,
+    **arguments: Any,
+) -> "Timeline": ...
+@overload
+def timeline(
+    operator: str,
+    *,
+    product: str | Path | Profile | None = ...,
+    soc: str | None = ...,
+    release: str | None = ...,
+    products: Names = ...,
+    socs: Names = ...,
+    vary: str | None = ...,
+    deterministic: bool = ...,
+    limits: Limits = ...,
+    calibration: str | Path | None = ...,
+    **arguments: Any,
+) -> "Timeline | TimelineComparison": ...
 @without_internal_frames
 def timeline(
     operator: str,
@@ -32,39 +63,64 @@ def timeline(
     product: str | Path | Profile | None = None,
     soc: str | None = None,
     release: str | None = None,
+    products: Names = None,
+    socs: Names = None,
+    vary: str | None = None,
     deterministic: bool = False,
     limits: Limits = "documented",
     calibration: str | Path | None = None,
     **arguments: Any,
-) -> "Timeline":
+) -> "Timeline | TimelineComparison":
     """Return the lower bound of the time of one call, and an estimate if one can be made.
 
     :func:`preflight` with ``timed=True`` does so for a file of calls.
 
     Parameters
     ----------
+    products
+        Products to compare: all, or names, also in one text with commas.
+    socs
+        SoCs to compare: all of the product, or names, also in one text with commas.
+    vary
+        Sizes to compare, such as dim=256,512,513 or dim=256..4096:*2.
     calibration
         Calibration of your device (clock and ceilings), written by npu-sim profile --calibrate.
     operator, product, soc, release, deterministic, limits, **arguments
         As for :func:`npu_sim.plan`.
 
+    Returns
+    -------
+    Timeline or TimelineComparison
+        The timeline of the call; with products, socs or vary the comparison, whose ``rows`` have
+        name, profile, plan and timeline (or refusal) of every call.
+
     Raises
     ------
+    UsageError
+        For unknown names, and when product and products, or soc and socs, are both given.
     AclnnError
-        With the product's status when the call is refused.
+        With the product's status when the call, or each of those compared, is refused.
     """
-    from npu_sim.cores import load_profile
-    from npu_sim.operators import plan
-    from npu_sim.operators.timelines import timeline as timeline_of
-    from npu_sim.questions.explain import with_changes
-    from npu_sim.timelines.model import load_calibration
+    from npu_sim.sweeps.timelines import compared_timelines
 
-    profile = load_profile(product, soc, release)
-    measured = None if calibration is None else load_calibration(Path(calibration))
-    if measured is not None:
-        measured.require_device(profile)
-    made = plan(operator, product=profile, deterministic=deterministic, limits=limits, **arguments)
-    return with_changes(timeline_of(made, profile, measured), made, profile)
+    compared = compared_timelines(
+        operator,
+        arguments,
+        product=product,
+        soc=soc,
+        release=release,
+        products=products,
+        socs=socs,
+        vary=vary,
+        calibration=calibration,
+        deterministic=deterministic,
+        limits=limits,
+    )
+    if products is None and socs is None and vary is None:
+        (row,) = compared.timed
+        found: Timeline = row.found
+        return found
+    return compared
 
 
 @without_internal_frames
@@ -85,6 +141,9 @@ def preflight(
     products: Names = None,
     soc: Names = None,
     release: Names = None,
+    product: Names = None,
+    socs: Names = None,
+    releases: bool | Names = False,
     fail_on: str = "refused",
     max_workspace: str | int | None = None,
     informational: Names = None,
@@ -106,6 +165,10 @@ def preflight(
         SoCs, with commas, which imply their products; all for every one.
     release
         Releases of the product's software, with commas; the default when left out.
+    product, socs
+        Other names of products and soc.
+    releases
+        Another name of release; True for all.
     fail_on
         Outcomes that are not accepted, separated by commas: refused, caveat, timing, unknown.
     max_workspace
@@ -127,8 +190,13 @@ def preflight(
         For unknown names, for a file that cannot be read, and when no line is a call.
     """
     from npu_sim.questions.preflight import check_file, chosen_columns, policy_of, read_baseline
+    from npu_sim.questions.varied_calls import one_spelling
 
-    targets = chosen_columns(products, soc, release)
+    targets = chosen_columns(
+        one_spelling("product", product, products),
+        one_spelling("soc", soc, socs),
+        one_spelling("release", release, releases),
+    )
     policy = policy_of(fail_on, max_workspace, informational)
     accepted = {} if baseline is None else read_baseline(Path(baseline))
     check = partial(check_file, targets=targets, policy=policy, whole=whole, timed=timed)
@@ -196,6 +264,9 @@ def model(
     products: Names = None,
     soc: Names = None,
     release: Names = None,
+    product: Names = None,
+    socs: Names = None,
+    releases: bool | Names = False,
     out: str | Path | None = None,
     **sizes: Any,
 ) -> "Matrix":
@@ -218,7 +289,7 @@ def model(
         adamw: also the fused AdamW of every parameter, with a state of its dtype; none without it.
     deterministic
         As for :func:`npu_sim.plan`.
-    products, soc, release
+    products, soc, release, product, socs, releases
         As for :func:`preflight`.
     out
         File for the calls, which npu-sim preflight reads.
@@ -248,6 +319,15 @@ def model(
     )
     if out is not None:
         recording.write(out)
-    found = preflight(recording, products=products, soc=soc, release=release, timed=True)
+    found = preflight(
+        recording,
+        products=products,
+        soc=soc,
+        release=release,
+        product=product,
+        socs=socs,
+        releases=releases,
+        timed=True,
+    )
     found.recorded = recording.not_covered()
     return found

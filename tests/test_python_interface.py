@@ -1,5 +1,6 @@
 """The Python interface: prompt, notebook, editor and traceback."""
 
+import inspect
 import json
 import os
 import pickle
@@ -8,12 +9,18 @@ import subprocess
 import sys
 import traceback
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
+import typer
+from typer.models import OptionInfo
 
 import npu_sim
 from ci import signatures
+from npu_sim.cli import options
+from npu_sim.cli.app import command_names, handler_of
+from npu_sim.cores import shipped_products
 from npu_sim.framework.arguments import CALL_OPTIONS
 from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.sweeps import runner
@@ -291,3 +298,104 @@ def test_run_takes_shapes_and_files_like_the_command(tmp_path, monkeypatch):
     np.testing.assert_array_equal(mixed.outputs["grad_weight"], expected.outputs["grad_weight"])
     with pytest.raises(npu_sim.AclnnError):
         npu_sim.run(OPERATOR, grad="6x4:fp32", indices="5:int64", num_weights=5)
+
+
+TARGETS = {"product", "products", "soc", "socs", "release", "releases", "vary"}
+"""Options that choose where a call runs and what varies."""
+
+
+def _functions_with_options():
+    """Yield every command with a function, the function, and its options among ``TARGETS``."""
+    for name in command_names():
+        handler = handler_of(name)
+        handlers = (
+            [command.callback for command in handler.registered_commands]
+            if isinstance(handler, typer.Typer)
+            else [handler]
+        )
+        for one in handlers:
+            declared = options.COMMANDS.get(one)
+            if declared and declared.function:
+                flags = {
+                    flag.lstrip("-").replace("-", "_")
+                    for parameter in inspect.signature(
+                        options.with_options(one)
+                    ).parameters.values()
+                    for option in get_args(parameter.annotation)[1:]
+                    if isinstance(option, OptionInfo)
+                    for flag in (option.default, *(option.param_decls or ()))
+                    if isinstance(flag, str)
+                }
+                yield name, declared.function, flags & TARGETS
+
+
+@pytest.mark.parametrize(("command", "function", "named"), list(_functions_with_options()))
+def test_a_function_takes_the_targets_that_its_command_takes(command, function, named):
+    assert named <= set(inspect.signature(function).parameters), command
+
+
+RMS = {"dy": "64x128:bf16", "gamma": "128:bf16"}
+
+
+def _rms(function, **target):
+    return function("rms_norm_grad", **RMS, **target)
+
+
+@pytest.mark.parametrize(
+    ("several", "one"),
+    [
+        ({"products": "A2,950"}, {"product": ["A2", "950"]}),
+        ({"socs": "910B1,910B3"}, {"soc": "910B1,910B3"}),
+    ],
+)
+@pytest.mark.parametrize("function", ["diff", "limits"])
+def test_plural_names_of_targets_mean_what_the_singular_ones_mean(function, several, one):
+    called = getattr(npu_sim, function)
+    assert _rms(called, **several).as_dict() == _rms(called, **one).as_dict()
+
+
+def test_preflight_takes_both_names_of_a_target():
+    calls = [{"op": "rms_norm_grad", "inputs": RMS}]
+    plural = npu_sim.preflight(calls, products="A2,A3", releases="8.3")
+    assert plural.as_dict() == npu_sim.preflight(calls, product="A2,A3", release="8.3").as_dict()
+
+
+@pytest.mark.parametrize("function", ["diff", "limits", "timeline"])
+@pytest.mark.parametrize("name", ["product", "soc"])
+def test_a_target_under_both_of_its_names_is_refused(function, name):
+    device = {"product": "A2", "soc": "910B3"}[name]
+    with pytest.raises(npu_sim.UsageError, match=f"{name}s / {name} is given twice"):
+        _rms(getattr(npu_sim, function), **{name: device, f"{name}s": device})
+
+
+def test_releases_are_all_or_those_named():
+    every = _rms(npu_sim.diff, product="A2", releases=True)
+    assert every.as_dict() == _rms(npu_sim.diff, product="A2", release="all").as_dict()
+    named = _rms(npu_sim.diff, product="A2", releases="8.3")
+    assert named.as_dict() == _rms(npu_sim.diff, product="A2", release="8.3").as_dict()
+
+
+def test_timelines_of_several_devices_and_sizes_are_compared():
+    compared = _rms(npu_sim.timeline, socs="910B1,910B3", vary="row=3,5")
+    assert [(row.name, row.profile.soc) for row in compared.rows] == [
+        ("row=3", "Ascend910B1"),
+        ("row=3", "Ascend910B3"),
+        ("row=5", "Ascend910B1"),
+        ("row=5", "Ascend910B3"),
+    ]
+    alone = npu_sim.timeline("rms_norm_grad", dy="5x128:bf16", gamma="128:bf16", soc="910B3")
+    assert compared.rows[-1].found.bound_us == alone.bound_us
+    assert "row=5" in str(compared)
+    assert compared._repr_html_().startswith("<iframe")
+    products = _rms(npu_sim.timeline, products=["A2", "950"])
+    assert [row.profile.name for row in products.rows] == ["atlas_a2", "ascend_950"]
+
+
+def test_products_are_listed_as_the_command_lists_them():
+    listed = npu_sim.products("A2", "950")
+    assert [product["name"] for product in listed.as_dict()["products"]] == [
+        "atlas_a2",
+        "ascend_950",
+    ]
+    assert "Ascend910B3" in str(listed)
+    assert len(npu_sim.products().profiles) == len(shipped_products())

@@ -463,72 +463,72 @@ class ApplyAdamWV2Natural(TypedDict):
 
 @overload
 def diff(
-    operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardDescribed]
+    operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardDescribed]
 ) -> Comparison: ...
 
 @overload
 def diff(
-    operator: Literal["conv_tbc_backward", "ConvTbcBackward", "aclnnConvTbcBackward"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[ConvTbcBackwardDescribed]
+    operator: Literal["conv_tbc_backward", "ConvTbcBackward", "aclnnConvTbcBackward"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[ConvTbcBackwardDescribed]
 ) -> Comparison: ...
 
 @overload
 def diff(
-    operator: Literal["rms_norm", "RmsNorm", "aclnnRmsNorm"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RmsNormDescribed]
+    operator: Literal["rms_norm", "RmsNorm", "aclnnRmsNorm"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RmsNormDescribed]
 ) -> Comparison: ...
 
 @overload
 def diff(
-    operator: Literal["rms_norm_grad", "RmsNormGrad", "aclnnRmsNormGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RmsNormGradDescribed]
+    operator: Literal["rms_norm_grad", "RmsNormGrad", "aclnnRmsNormGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RmsNormGradDescribed]
 ) -> Comparison: ...
 
 @overload
 def diff(
-    operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossGradDescribed]
+    operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossGradDescribed]
 ) -> Comparison: ...
 
 @overload
 def diff(
-    operator: Literal["moe_token_permute", "MoeTokenPermute", "aclnnMoeTokenPermute"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenPermuteDescribed]
+    operator: Literal["moe_token_permute", "MoeTokenPermute", "aclnnMoeTokenPermute"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenPermuteDescribed]
 ) -> Comparison: ...
 
 @overload
 def diff(
-    operator: Literal["moe_token_permute_grad", "MoeTokenPermuteGrad", "aclnnMoeTokenPermuteGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenPermuteGradDescribed]
+    operator: Literal["moe_token_permute_grad", "MoeTokenPermuteGrad", "aclnnMoeTokenPermuteGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenPermuteGradDescribed]
 ) -> Comparison: ...
 
 @overload
 def diff(
-    operator: Literal["moe_token_unpermute", "MoeTokenUnpermute", "aclnnMoeTokenUnpermute"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenUnpermuteDescribed]
+    operator: Literal["moe_token_unpermute", "MoeTokenUnpermute", "aclnnMoeTokenUnpermute"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenUnpermuteDescribed]
 ) -> Comparison: ...
 
 @overload
 def diff(
-    operator: Literal["moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", "aclnnMoeTokenUnpermuteGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenUnpermuteGradDescribed]
+    operator: Literal["moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", "aclnnMoeTokenUnpermuteGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenUnpermuteGradDescribed]
 ) -> Comparison: ...
 
 @overload
 def diff(
-    operator: Literal["swi_glu", "SwiGlu", "aclnnSwiGlu"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluDescribed]
+    operator: Literal["swi_glu", "SwiGlu", "aclnnSwiGlu"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluDescribed]
 ) -> Comparison: ...
 
 @overload
 def diff(
-    operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradDescribed]
+    operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradDescribed]
 ) -> Comparison: ...
 
 @overload
 def diff(
-    operator: Literal["rotary_position_embedding", "RotaryPositionEmbedding", "aclnnRotaryPositionEmbedding"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingDescribed]
+    operator: Literal["rotary_position_embedding", "RotaryPositionEmbedding", "aclnnRotaryPositionEmbedding"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingDescribed]
 ) -> Comparison: ...
 
 @overload
 def diff(
-    operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingGradDescribed]
+    operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingGradDescribed]
 ) -> Comparison: ...
 
 @overload
 def diff(
-    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[ApplyAdamWV2Described]
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[ApplyAdamWV2Described]
 ) -> Comparison: ...
 
 @overload
@@ -603,72 +603,72 @@ def explain(
 
 @overload
 def limits(
-    operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[EmbeddingDenseBackwardNatural]
+    operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[EmbeddingDenseBackwardNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["conv_tbc_backward", "ConvTbcBackward", "aclnnConvTbcBackward"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[ConvTbcBackwardNatural]
+    operator: Literal["conv_tbc_backward", "ConvTbcBackward", "aclnnConvTbcBackward"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[ConvTbcBackwardNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["rms_norm", "RmsNorm", "aclnnRmsNorm"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[RmsNormNatural]
+    operator: Literal["rms_norm", "RmsNorm", "aclnnRmsNorm"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[RmsNormNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["rms_norm_grad", "RmsNormGrad", "aclnnRmsNormGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[RmsNormGradNatural]
+    operator: Literal["rms_norm_grad", "RmsNormGrad", "aclnnRmsNormGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[RmsNormGradNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[CrossEntropyLossGradNatural]
+    operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[CrossEntropyLossGradNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["moe_token_permute", "MoeTokenPermute", "aclnnMoeTokenPermute"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[MoeTokenPermuteNatural]
+    operator: Literal["moe_token_permute", "MoeTokenPermute", "aclnnMoeTokenPermute"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[MoeTokenPermuteNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["moe_token_permute_grad", "MoeTokenPermuteGrad", "aclnnMoeTokenPermuteGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[MoeTokenPermuteGradNatural]
+    operator: Literal["moe_token_permute_grad", "MoeTokenPermuteGrad", "aclnnMoeTokenPermuteGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[MoeTokenPermuteGradNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["moe_token_unpermute", "MoeTokenUnpermute", "aclnnMoeTokenUnpermute"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[MoeTokenUnpermuteNatural]
+    operator: Literal["moe_token_unpermute", "MoeTokenUnpermute", "aclnnMoeTokenUnpermute"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[MoeTokenUnpermuteNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", "aclnnMoeTokenUnpermuteGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[MoeTokenUnpermuteGradNatural]
+    operator: Literal["moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", "aclnnMoeTokenUnpermuteGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[MoeTokenUnpermuteGradNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["swi_glu", "SwiGlu", "aclnnSwiGlu"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[SwiGluNatural]
+    operator: Literal["swi_glu", "SwiGlu", "aclnnSwiGlu"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[SwiGluNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[SwiGluGradNatural]
+    operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[SwiGluGradNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["rotary_position_embedding", "RotaryPositionEmbedding", "aclnnRotaryPositionEmbedding"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[RotaryPositionEmbeddingNatural]
+    operator: Literal["rotary_position_embedding", "RotaryPositionEmbedding", "aclnnRotaryPositionEmbedding"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[RotaryPositionEmbeddingNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[RotaryPositionEmbeddingGradNatural]
+    operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[RotaryPositionEmbeddingGradNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[ApplyAdamWV2Natural]
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[ApplyAdamWV2Natural]
 ) -> LimitTable: ...
 
 @overload

@@ -20,7 +20,7 @@ from npu_sim.operators.timelines import estimator
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Memory, Plan
 from npu_sim.questions.explain import NearbyPlan, nearby_plans
-from npu_sim.questions.varied_calls import chosen_profiles
+from npu_sim.questions.varied_calls import chosen_profiles, one_spelling
 from npu_sim.status import NO_PLAN, AclnnError, NotModelledError, Unplanned, without_internal_frames
 from npu_sim.tiling import flattened
 from npu_sim.timelines.model import Estimate
@@ -260,6 +260,9 @@ def diff(
     product: str | Path | Sequence[str | Path] | None = None,
     soc: str | Sequence[str] | None = None,
     release: str | Sequence[str] | None = None,
+    products: str | Path | Sequence[str | Path] | None = None,
+    socs: str | Sequence[str] | None = None,
+    releases: bool | str | Sequence[str] = False,
     deterministic: bool = False,
     limits: Limits = "documented",
     **arguments: Any,
@@ -274,6 +277,10 @@ def diff(
         SoCs, also in one text with commas; all when left out.
     release
         Releases of the software, also in one text with commas, or all; the default when left out.
+    products, socs
+        Other names of product and soc.
+    releases
+        Another name of release; True for all.
     operator, deterministic, limits, **arguments
         As for :func:`npu_sim.plan`.
 
@@ -288,7 +295,11 @@ def diff(
     require_limits(limits)
     single = [
         _compared(declared, built, profile, deterministic, limits)
-        for profile in chosen_profiles(product, soc, release)
+        for profile in chosen_profiles(
+            one_spelling("product", product, products),
+            one_spelling("soc", soc, socs),
+            one_spelling("release", release, releases),
+        )
     ]
     rows = merged(merged(single, "socs"), "releases")
     call = fixed_call(declared, arguments, deterministic)

@@ -25,7 +25,7 @@ from npu_sim.framework.planning import FixedCall, fixed_call, overflow_of
 from npu_sim.framework.target import LIMITS, Limits, Target, require_bool
 from npu_sim.operators.loading import load_operator
 from npu_sim.plans.answers import Printed
-from npu_sim.questions.varied_calls import device_groups, number_of
+from npu_sim.questions.varied_calls import device_groups, number_of, one_spelling
 from npu_sim.status import ACLNN_SUCCESS, NO_PLAN, Unplanned, UsageError, without_internal_frames
 
 Interval = tuple[int, int]
@@ -227,6 +227,8 @@ def limits(
     product: str | Sequence[str] | None = None,
     soc: str | Sequence[str] | None = None,
     release: str | None = None,
+    products: str | Sequence[str] | None = None,
+    socs: str | Sequence[str] | None = None,
     deterministic: bool = False,
     **fixed: Any,
 ) -> LimitTable:
@@ -244,6 +246,8 @@ def limits(
         Names, also in one text with commas, or profile files ending in .yaml; all when left out.
     soc
         SoCs, also in one text with commas; one of every kind when left out.
+    products, socs
+        Other names of product and soc.
     release, deterministic
         As for :func:`npu_sim.plan`.
     **fixed
@@ -265,7 +269,9 @@ def limits(
             names_count=len(names),
         )
     call = fixed_call(declared, fixed, require_bool("deterministic", deterministic))
-    groups = device_groups(product, soc, release)
+    groups = device_groups(
+        one_spelling("product", product, products), one_spelling("soc", soc, socs), release
+    )
     second, _, listed = (names[1] if len(names) > 1 else "").partition("=")
     axes = [number_of(call, name) for name in filter(None, (*names[:1], second))]
     if len(set(axes)) < len(axes):

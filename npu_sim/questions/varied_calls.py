@@ -22,7 +22,7 @@ from npu_sim.framework.arguments import Attribute, Number, plain_text
 from npu_sim.framework.inference import arguments_of, inferred
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import FixedCall, fixed_call
-from npu_sim.language import grouped
+from npu_sim.language import Argument, grouped, joined
 from npu_sim.operators.loading import load_operator
 from npu_sim.status import UsageError
 
@@ -61,6 +61,23 @@ def number_of(call: FixedCall, name: str) -> Number:
             numbers=", ".join(numbers),
         )
     return axis
+
+
+def one_spelling(name: str, one: Any, several: Any) -> Any:
+    """Return the value of an argument that has a second name, such as product and products.
+
+    True stands for all: ``releases=True``. Raises UsageError if both are given.
+    """
+    if isinstance(several, bool):
+        several = "all" if several else None
+    if one is not None and several is not None:
+        raise UsageError(
+            f"{name}s",
+            "{option} is given twice",
+            "leave one of the two out",
+            option=joined((Argument(f"{name}s"), Argument(name)), " / "),
+        )
+    return one if several is None else several
 
 
 def chosen_profiles(

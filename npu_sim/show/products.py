@@ -1,12 +1,12 @@
 """Products as text."""
 
-from collections.abc import Sequence
-
 from rich.console import Group, RenderableType
 
 from npu_sim.cores import Profile
 from npu_sim.language import Verbatim, joined
+from npu_sim.questions.products import Products
 from npu_sim.questions.varied_calls import operators_of
+from npu_sim.show import view_of
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 
 KIB = 1024
@@ -23,10 +23,11 @@ SOC_COLUMNS = (
 )
 
 
-def products_view(profiles: Sequence[Profile]) -> Group:
+@view_of.register
+def products_view(answer: Products) -> Group:
     """Return products as a rich renderable."""
     parts: list[RenderableType] = []
-    for profile in profiles:
+    for profile in answer.profiles:
         product = profile.product
         modelled, others = operators_of(profile)
         overflow = "saturates: no inf, no nan" if profile.saturates else "inf and nan kept"

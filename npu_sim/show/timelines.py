@@ -1,6 +1,6 @@
 """Timelines as text: the bound, the binding resource, and what the bound leaves out."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from rich.console import Group
@@ -22,6 +22,7 @@ from npu_sim.show.times import (
     timeline_lines,
 )
 from npu_sim.status import Unplanned
+from npu_sim.sweeps.timelines import TimelineComparison
 from npu_sim.timelines.model import Timeline
 
 
@@ -95,13 +96,15 @@ def _timeline_pictures(timeline: Timeline) -> Any:
     return pictures_of(timeline.plan)
 
 
-def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) -> Group:
-    """Return timelines side by side as a rich renderable.
+@view_of.register
+def comparison_view(comparison: TimelineComparison) -> Group:
+    """Return timelines side by side as a rich renderable; one timeline in full.
 
     SoCs with equal rows are joined; refusals follow, each reason once.
-
-    - ``compared``: name of the call, SoC, and timeline or refusal.
     """
+    if len(comparison.rows) == 1:
+        return timeline_view(comparison.timed[0].found)
+    compared = [Row(row.name, row.profile.soc, row.found) for row in comparison.rows]
     shown = [timeline for _, _, timeline in compared if isinstance(timeline, Timeline)]
     reasons = grouped(
         (found.message, f"{name}, {soc}")
@@ -123,7 +126,7 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) ->
     return stack(
         Paragraph(lowest_text(shown), "bold green"),
         "",
-        Table(COLUMNS, _merged(Row(*row) for row in compared)),
+        Table(COLUMNS, _merged(compared)),
         *after_gap(
             lines_table(
                 ("refused", reason, joined(dict.fromkeys(where)))
