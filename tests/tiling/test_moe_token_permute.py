@@ -20,7 +20,8 @@ A2, SMALL_A2, A3 = (
 class Rules:
     """What the newest release decides."""
 
-    schedule_mode, position_bytes = release_switches("9.1", "moe_token_permute").values()
+    switches = release_switches("9.1", "moe_token_permute")
+    schedule_mode, position_bytes = switches["schedule_mode"], switches["position_bytes"]
 
 
 counts = st.one_of(st.integers(0, 100), st.integers(0, 10000), st.integers(0, 2**24))

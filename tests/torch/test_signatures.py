@@ -34,12 +34,15 @@ def test_the_default_epsilon_of_rms_norm_is_that_of_pytorch(dtype):
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_has_the_bits_of_pytorch(reduction, smoothing):
+def test_the_loss_is_that_of_pytorch(reduction, smoothing):
+    """Bit by bit, but for the sum of a smoothed row, whose order PyTorch does not fix."""
     logits, target, weight = torch.randn(300, 50) * 9, torch.arange(300) % 50, torch.rand(50)
     target[::7] = -100
     options = {"weight": weight, "reduction": reduction, "label_smoothing": smoothing}
     own = simulated.cross_entropy(logits, target, **options)
-    assert torch.equal(own, functional.cross_entropy(logits, target, **options))
+    tolerance = {"rtol": 1e-5, "atol": 1e-6} if smoothing else {"rtol": 0.0, "atol": 0.0}
+    expected = functional.cross_entropy(logits, target, **options)
+    torch.testing.assert_close(own, expected, **tolerance)
 
 
 @pytest.mark.filterwarnings("ignore:size_average and reduce")
