@@ -63,7 +63,10 @@ from npu_sim.tools.failures.reader import (
     lines_of_file,
     read_lines,
 )
+from npu_sim.tools.failures.statements import dtypes_of, listed_lines, statement
 
+MOST_ROWS = 8
+"""Most rows of a list of dtypes that the answer repeats."""
 BLAMING_STAGES = (PARAMETER, TILING, SHAPE, DISPATCH, BEFORE)
 """Stages in which a synchronous call states its own failure."""
 
@@ -85,6 +88,8 @@ class Diagnosis(Printed, Frozen):
     """Stage in which the failure arose, one of ``npu_sim.tools.failures.reader.STAGES``."""
     argument: str | None = None
     """Argument as the text names it, or the operator's own name for it."""
+    cause: str | None = None
+    """Sentence of the product that states the cause, without prefixes and place in the source."""
     ranks: tuple[FrozenDict[Any], ...] = ()
     """Processes and ranks whose lines the text has."""
     release: TextField = ""
@@ -227,12 +232,14 @@ def _facts(reading: Reading) -> dict[str, Any]:
     exceptions = (log.as_dict() for log in reading.exceptions.values())
     return {
         "operator": entry.name if entry else name,
-        "blamed": proof == Proof.EXCEPTION or (proof <= Proof.FILE and stage in BLAMING_STAGES),
+        "blamed": proof == Proof.EXCEPTION
+        or (proof <= Proof.FILE and (stage in BLAMING_STAGES or bool(reading.values("given")))),
         "kernel": kernel or next(inner, None),
         "code": code,
         "codes": tuple(dict.fromkeys([*numbers, *reading.codes])),
         "stage": stage,
         "argument": _own_argument(entry.name if entry else None, next(named, None)),
+        "cause": next((finding.value.strip("\"' ") for finding in reading.values("cause")), None),
         "ranks": tuple(reading.ranks.values()),
         "release": _release(reading),
         "exception": next(filter(None, exceptions), None),
@@ -479,12 +486,7 @@ def _lines(
         )
     if found.kernel:
         yield "kernel", Text("{kernel}", kernel=found.kernel)
-    for finding in reading.values("cause")[:1]:
-        yield "cause", Text("{cause}", cause=finding.value)
-        said = (said for entry in OPERATORS for said in entry.refusals)
-        yield from (
-            ("meaning", refusal.meaning) for refusal in said if refusal.key == finding.form.key
-        )
+    yield from _cause_lines(found, reading)
     if found.argument:
         about_dtype = reading.values("argument")[0].form.about_dtype
         yield "argument", _argument_text(found.operator, found.argument, about_dtype)
@@ -514,6 +516,58 @@ def _lines(
         yield "accepted", Text("{where}", where=where)
     if reading.dropped:
         yield "left out", Text("{count} further findings", count=reading.dropped)
+
+
+def _cause_lines(found: Diagnosis, reading: Reading) -> Iterator[tuple[str, str]]:
+    """Yield the sentence of the cause, what it states in words, and what it means."""
+    if found.cause is None:
+        return
+    yield "cause", Text("{cause}", cause=found.cause)
+    said = (said for entry in OPERATORS for said in entry.refusals)
+    key = reading.values("cause")[0].form.key
+    yield from (("meaning", refusal.meaning) for refusal in said if refusal.key == key)
+    if stated := statement(found.cause):
+        yield "values", stated
+    for finding in reading.values("given")[:1]:
+        rows = [dtypes_of(row.value) for row in reading.values("supported")]
+        given = dtypes_of(finding.value)
+        yield from (("values", line) for line in listed_lines(given, rows[:MOST_ROWS]))
+        if products := _refused_on(found.operator, given):
+            yield (
+                "products",
+                Text("dtypes are refused on {products}", products=joined(products, ", ")),
+            )
+
+
+def _refused_on(operator: str | None, dtypes: Mapping[str, str]) -> list[str]:
+    """Return the products that have an operator of ours and refuse the dtypes of a call."""
+    if operator is None or find_operator(operator) is None:
+        return []
+    from npu_sim.questions.limits import limits
+
+    declared: Operator = load_operator(operator)
+    arguments = {_own_argument(operator, name): dtype for name, dtype in dtypes.items()}
+    axes = {axis.name for axis in declared.axes}
+    stated = {
+        argument.dtype: dtype
+        for name, dtype in arguments.items()
+        if name is not None
+        and isinstance(argument := declared.by_name.get(name), Tensor)
+        and argument.dtype in axes
+    }
+    sizes = [axis.name for axis in declared.axes if not hasattr(axis, "words")]
+    try:
+        rows = limits(operator, sizes[0], **stated).rows
+    except UsageError:  # a dtype that no product has
+        return []
+    return list(
+        dict.fromkeys(
+            row.product
+            for row in rows
+            if not row.documented.ranges
+            and getattr(row.documented.above, "argument", "product") != "product"
+        )
+    )
 
 
 def _operator_text(found: Diagnosis) -> str:

@@ -46,6 +46,22 @@ SENTENCE = (
 )
 """Sentence of a message, up to its place in the source."""
 
+DTYPE_OF_TENSOR = r"\w{1,100}\(DT_\w{1,40},\s{0,8}\w{1,60}\)"
+SIZE = r"(?:\[[\d, -]{1,200}\]|\b\d{1,20})"
+CHECKS = (
+    ("not implemented for", r"Tensor [\w.]{1,100} not implemented for DT_[^\n]{1,400}"),
+    ("same dtype", r"Expected both tensors to have same dtype, but found [^\n]{1,300}"),
+    ("to have same size", r"Expected tensor for [^\n]{1,100} to have same size as [^\n]{1,400}"),
+    ("null for argument", r"Expected a proper Tensor but got null for argument [\w.]{1,200}"),
+    (" dimensions", r"The [\w.]{1,200} tensor (?:cannot be larger|must have at least)[^\n]{1,60}"),
+    ("dimension input", r"Expected \d{1,3} dimension input, but got [^\n]{1,300}"),
+    ("broadcast", rf"{SIZE} and {SIZE} can ?not (?:be )?broadcast"),
+    ("broadcast", rf"{SIZE} can ?not (?:be )?broadcast (?:to|with) {SIZE}"),
+    ("support opType", r"Get regInfo failed, [^\n]{1,200}does not support opType \[\w{1,200}\]"),
+    ("must match the size", r"The size of tensor [^\n]{1,200} must match the size of [^\n]{1,200}"),
+)
+"""Sentences of parameter checks without the code of a block: literal text, and expression."""
+
 
 Proof = IntEnum(
     "Proof", ["EXCEPTION", "CALL", "KERNEL", "PLACE", "FILE", "QUEUE", "FUNCTION", "NONE"], start=0
@@ -243,6 +259,16 @@ FORMS: tuple[Form, ...] = (
     Form("topK", r"\b(?P<argument>topK) (?:can not|only support)"),
     Form("cos or sin", r"(?P<argument>cos or sin) shape is invalid"),
     Form("index shape", r"expected (?P<argument>index) shape"),
+    Form(
+        "Io input dtype",
+        r"(?P<cause>Io input dtype or format is not supported), get io input info is "
+        r"(?P<given>.{1,4000}?) but supported list is",
+        SELECTION,
+    ),
+    Form(
+        "(DT_",
+        rf"^\s{{0,40}}(?P<supported>{DTYPE_OF_TENSOR}(?:\s{{1,8}}{DTYPE_OF_TENSOR}){{0,60}})\s{{0,8}}$",
+    ),
     Form("op[", rf"{BEFORE_SENTENCE}op\[(?P<operator>{NAME}?)(?:_\d{{1,20}})?\]", "", Proof.KERNEL),
     Form("op[", rf"{BEFORE_SENTENCE}{OPERATOR_PREFIX}(?P<cause>{SENTENCE})(?=\[FUNC:|$)"),
     Form(
@@ -251,6 +277,15 @@ FORMS: tuple[Form, ...] = (
         r"\[FUNC:\w{1,200}\]\[FILE:\w{1,200}_tiling\w{0,60}\.(?:cpp|cc)\]",
     ),
     Form("OpName:[", r"OpName:\[\w{1,300}\],?\s{0,8}\"?(?P<cause>[^\s\"][^\"]{0,500})"),
+    *(
+        Form(
+            code,
+            rf"\b{code}\d{{2}}(?:\)?:)\s{{0,8}}(?:\[PID: \d{{1,20}}\]\s{{1,8}})?"
+            rf"(?:{TIME}\s{{1,8}})?(?P<cause>{SENTENCE})",
+        )
+        for code in ("EZ10", "EZ00", "EE10")
+    ),
+    *(Form(key, rf"(?P<cause>{sentence})") for key, sentence in CHECKS),
     Form("Error!", r"EZ9999: Internal error!", release=Text("newer than 9.1")),
     Form("invaild", r"Input (?:gamma|dy/x|rstd) shape invaild", release=Text("8.5 or 9.0")),
     Form(

@@ -58,3 +58,95 @@ def test_the_first_sentence_of_a_call_in_plog_is_the_cause():
     text = "\n".join(lines)
     assert lines_of(text)["cause"] == "[5, 2] can not be tiled to [6, 2]"
     assert diagnose(text).operator == "aclnnRepeat"
+
+
+CHECK = (
+    "call {call} failed, error code is {number}\n"
+    "[PID: 9] {time} AclNN_Parameter_Error(EZ1001): {said}\n"
+)
+
+
+def parameter_check(said, call="aclnnRmsNorm", number="161002"):
+    return CHECK.format(call=call, number=number, time=TIME, said=said)
+
+
+@pytest.mark.parametrize("number", ["161002", "561003"])
+def test_the_lists_of_a_dtype_check_are_read(number):
+    listed = "{0}(DT_{1}, ND) gamma(DT_{1}, ND) yOut(DT_{1}, ND) rstdOut(DT_FLOAT, ND)"
+    said = (
+        "Io input dtype or format is not supported, get io input info is "
+        + listed.format("x", "BFLOAT16")
+        + " but supported list is:\n"
+        + "\n".join(listed.format("x", dtype) for dtype in ("FLOAT16", "FLOAT"))
+    )
+    text = parameter_check(said, number=number)
+    found = lines_of(text)
+    assert found["cause"] == "Io input dtype or format is not supported"
+    assert found["values"].split("\n") == [
+        "the call has x bfloat16, gamma bfloat16, yOut bfloat16, rstdOut float32",
+        "the SoC takes x float16, gamma float16, yOut float16, rstdOut float32",
+        "the SoC takes x float32, gamma float32, yOut float32, rstdOut float32",
+    ]
+    assert found["products"] == "dtypes are refused on atlas_inference"
+    assert found["operator"] == "rms_norm failed"
+
+
+@pytest.mark.parametrize(
+    ("call", "said", "values"),
+    [
+        (
+            "aclnnApplyAdamWV2",
+            "Expected tensor for m to have same size as tensor for var, but [8] does not equal "
+            "[8,2].",
+            "m has size [8], var has size [8,2]: they must be equal",
+        ),
+        (
+            "aclnnEmbeddingDenseBackward",
+            "Tensor grad not implemented for DT_DOUBLE, should be in dtype support list "
+            "[DT_FLOAT,DT_BFLOAT16].",
+            "grad is float64; allowed are float32, bfloat16",
+        ),
+        (
+            "aclnnTopk",
+            "Tensor self not implemented for DT_COMPLEX32, should be in dtype support list "
+            "[DT_INT8,].",
+            "self is DT_COMPLEX32; allowed are int8",
+        ),
+        (
+            "aclnnAdd",
+            "Expected both tensors to have same dtype, but found a DT_FLOAT and b DT_INT8.",
+            "a is float32, b is int8: they must be equal",
+        ),
+        (
+            "aclnnAdd",
+            "The size of tensor self [4,5] must match the size of tensor other [4,6].",
+            "self has size [4,5], other has size [4,6]: they must be equal",
+        ),
+        (
+            "aclnnAdd",
+            "7 and 9 cannot broadcast.",
+            "the sizes 7 and 9 cannot be broadcast to one another",
+        ),
+        (
+            "aclnnMul",
+            "[7,1] and [9] can not broadcast.",
+            "the sizes [7,1] and [9] cannot be broadcast to one another",
+        ),
+        (
+            "aclnnTopk",
+            "Expected 2 dimension input, but got self with sizes [3, 4, 5].",
+            "self has size [3, 4, 5]",
+        ),
+        (
+            "aclnnRmsNorm",
+            "Get regInfo failed, The binary_info_config.json of socVersion [ascend910] does not "
+            "support opType [RmsNorm].",
+            "the SoC ascend910 has no operator RmsNorm",
+        ),
+    ],
+)
+def test_the_values_of_a_parameter_check_are_said(call, said, values):
+    found = diagnose(parameter_check(said, call))
+    assert found.cause == said
+    assert dict(found.lines)["values"] == values
+    assert dict(diagnose(f"RuntimeError: {said}").lines)["values"] == values

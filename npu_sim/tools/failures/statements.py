@@ -1,0 +1,112 @@
+"""What the sentence of a cause states, in words: arguments with their dtypes and sizes.
+
+Source: specification page ``error_texts`` (sections 5 and 8).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from npu_sim.language import Text, joined
+from npu_sim.numbers.formats import canonical_dtype
+
+LIST = r"\[[^\[\]]{0,200}\]"
+TENSOR = re.compile(r"(?P<name>\w{1,100})\((?P<dtype>DT_\w{1,40}),\s{0,8}\w{1,60}\)")
+"""A tensor with its dtype and format in a list of EZ1001."""
+
+
+class Statement(NamedTuple):
+    """What one form of a sentence states."""
+
+    pattern: str
+    """Expression of the sentence, with bounded repetitions; its groups are the fields."""
+    words: str
+    """Template of the statement."""
+
+
+STATEMENTS = (
+    Statement(
+        rf"tensor for (?P<one>[\w.]{{1,100}}) to have same size as tensor for "
+        rf"(?P<other>[\w.]{{1,100}}), but (?P<size>{LIST}) does not equal (?P<other_size>{LIST})",
+        Text("{one} has size {size}, {other} has size {other_size}: they must be equal"),
+    ),
+    Statement(
+        rf"size of tensor (?P<one>[\w.]{{1,100}}) (?P<size>{LIST}) must match the size of tensor "
+        rf"(?P<other>[\w.]{{1,100}}) (?P<other_size>{LIST})",
+        Text("{one} has size {size}, {other} has size {other_size}: they must be equal"),
+    ),
+    Statement(
+        rf"(?P<size>{LIST}) can ?not (?:be )?broadcast (?:to|with) (?P<other_size>{LIST})",
+        Text("the sizes {size} and {other_size} cannot be broadcast to one another"),
+    ),
+    Statement(
+        rf"(?:^|\s)(?P<size>\d{{1,20}}|{LIST}) and (?P<other_size>\d{{1,20}}|{LIST}) "
+        r"can ?not (?:be )?broadcast",
+        Text("the sizes {size} and {other_size} cannot be broadcast to one another"),
+    ),
+    Statement(
+        rf"(?P<one>[\w.]{{1,100}}) not implemented for (?P<dtype>DT_\w{{1,40}}), "
+        rf"should be in dtype support list (?P<allowed>{LIST})",
+        Text("{one} is {dtype}; allowed are {allowed}"),
+    ),
+    Statement(
+        r"same dtype, but found (?P<one>[\w.]{1,100}) (?P<dtype>DT_\w{1,40}) and "
+        r"(?P<other>[\w.]{1,100}) (?P<other_dtype>DT_\w{1,40})",
+        Text("{one} is {dtype}, {other} is {other_dtype}: they must be equal"),
+    ),
+    Statement(
+        r"but got (?P<one>[\w.]{1,100}) with sizes (?P<size>\[[^\[\]]{0,200}\])",
+        Text("{one} has size {size}"),
+    ),
+    Statement(
+        r"socVersion \[(?P<soc>\w{1,60})\] does not support opType \[(?P<kernel>\w{1,200})\]",
+        Text("the SoC {soc} has no operator {kernel}"),
+    ),
+)
+"""Forms of sentences, the most specific first."""
+_COMPILED = tuple((one, re.compile(one.pattern)) for one in STATEMENTS)
+
+
+def dtype_in_words(name: str) -> str:
+    """Return the canonical name of a dtype of the product; unknown ones as they are."""
+    try:
+        return canonical_dtype(name)
+    except ValueError:
+        return name
+
+
+def statement(cause: str) -> str:
+    """Return what a sentence states, in words; empty for other sentences."""
+    for one, pattern in _COMPILED:
+        if found := pattern.search(cause):
+            return Text(
+                one.words, **{name: _field(value) for name, value in found.groupdict().items()}
+            )
+    return ""
+
+
+def _field(value: str) -> str:
+    """Return a value of a sentence; dtypes, alone or in a list, by their canonical names."""
+    if "DT_" not in value:
+        return value
+    names = (name.strip() for name in value.strip("[]").split(","))
+    return joined((dtype_in_words(name) for name in names if name), ", ")
+
+
+def dtypes_of(listed: str) -> dict[str, str]:
+    """Return the dtypes of the tensors that a list of EZ1001 names, by tensor."""
+    return {found["name"]: dtype_in_words(found["dtype"]) for found in TENSOR.finditer(listed)}
+
+
+def tensors_text(dtypes: Mapping[str, str]) -> str:
+    """Return tensors with their dtypes: ``x float16, gamma float32``."""
+    return joined(
+        (Text("{name} {dtype}", name=name, dtype=dtype) for name, dtype in dtypes.items()), ", "
+    )
+
+
+def listed_lines(given: Mapping[str, str], rows: list[Mapping[str, str]]) -> Iterator[str]:
+    """Yield the dtypes of a call, and those that the kernels of the SoC take instead."""
+    yield Text("the call has {tensors}", tensors=tensors_text(given))
+    for row in rows:
+        yield Text("the SoC takes {tensors}", tensors=tensors_text(row))
