@@ -34,11 +34,12 @@ NUMBER = r"(?:0x[0-9a-fA-F]{1,16}|[0-9]{1,20})"
 FACTS = tuple(
     (key, re.compile(pattern))
     for key, pattern in (
-        ("device", r"from device\((?P<device>[^)]{1,80})\)"),
+        ("device", r"(?:from|on the) device\((?P<device>[^)]{1,80})\)"),
         (
             "there is an",
             r"there is an? (?P<exception>[^,]{1,80}), core id is (?P<core_id>\d{1,9})\b",
         ),
+        ("the error is", r"the error is (?P<error>[^,]{1,80}), core id is (?P<core_id>\d{1,9})\b"),
         ("dump info", rf"error code = (?P<error_code>{NUMBER}), dump info"),
         ("pc start", rf"pc start: (?P<pc_start>{NUMBER}), current: (?P<pc_current>{NUMBER})"),
         ("para base", rf"para base: (?P<para_base>{NUMBER})\b"),
@@ -81,9 +82,11 @@ class ExceptionLog:
     def as_dict(self) -> dict[str, Any] | None:
         """Return the exception as plain data; None when there was none."""
         facts = self.facts
-        if not {"exception", "fault_kernel_name", "tiling_key"} & facts.keys():
+        if not {"exception", "error", "fault_kernel_name", "tiling_key"} & facts.keys():
             return None
         answer = {**dict.fromkeys(("tiling_key", "schem_mode", "block_dim")), **facts}
+        if error := answer.pop("error", None):  # the wording of newer runtimes
+            answer.setdefault("exception", f"exception of {error}")
         if name := facts.get("fault_kernel_name"):
             answer["kernel_name_parts"] = parts_of_name(name)
         if "pc_start" in facts:

@@ -4,6 +4,7 @@ Source: specification pages ``error_texts`` (sections 4 to 6) and ``plog``.
 """
 
 import os
+import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from io import StringIO
@@ -36,6 +37,7 @@ from npu_sim.tools.failures.device_exceptions import (
     read_exception_dump,
 )
 from npu_sim.tools.failures.reader import (
+    ARGUMENT,
     BEFORE,
     CODES,
     COLLECTIVE,
@@ -67,6 +69,10 @@ from npu_sim.tools.failures.statements import dtypes_of, listed_lines, statement
 
 MOST_ROWS = 8
 """Most rows of a list of dtypes that the answer repeats."""
+INSTANCE = re.compile(r"(?<=^aclnn)(\w{1,200}?)(?:GetWorkspaceSize|_\d{1,20}(?:_\w{1,200})?)$")
+"""An operator of aclnn with its first phase, or with the number of the call and its kernel."""
+VERSION = re.compile(r"v\d$")
+"""Version at the end of an operator's plain name."""
 BLAMING_STAGES = (PARAMETER, TILING, SHAPE, DISPATCH, BEFORE)
 """Stages in which a synchronous call states its own failure."""
 
@@ -346,14 +352,14 @@ def _is_piece(finding: Finding) -> bool:
 
 
 def _own_name(name: str) -> str:
-    """Return npu_sim's name of an operator or kernel; the name as it is for others."""
+    """Return npu_sim's name of an operator or kernel; the name without instance for others."""
+    name = INSTANCE.sub(r"\1", name)
     bare = name.removeprefix("aclnnInner").removeprefix("npu_")
     entry = operator_of_launch(bare)
     if entry is None and name.startswith(("aclnn", "npu_")):
         title = plain_name(bare.removeprefix("aclnn"))
-        entry = next(
-            (operator for operator in OPERATORS if plain_name(operator.title) == title), None
-        )
+        titles = {plain_name(operator.title): operator for operator in OPERATORS}
+        entry = titles.get(title) or titles.get(VERSION.sub("", title))
     return entry.name if entry else name
 
 
@@ -548,7 +554,7 @@ def _refused_on(operator: str | None, dtypes: Mapping[str, str]) -> list[str]:
     declared: Operator = load_operator(operator)
     arguments = {_own_argument(operator, name): dtype for name, dtype in dtypes.items()}
     axes = {axis.name for axis in declared.axes}
-    stated = {
+    stated: dict[str, Any] = {
         argument.dtype: dtype
         for name, dtype in arguments.items()
         if name is not None
@@ -558,7 +564,7 @@ def _refused_on(operator: str | None, dtypes: Mapping[str, str]) -> list[str]:
     sizes = [axis.name for axis in declared.axes if not hasattr(axis, "words")]
     try:
         rows = limits(operator, sizes[0], **stated).rows
-    except UsageError:  # a dtype that no product has
+    except (UsageError, *NO_PLAN):  # a dtype that no product has
         return []
     return list(
         dict.fromkeys(
@@ -571,7 +577,7 @@ def _refused_on(operator: str | None, dtypes: Mapping[str, str]) -> list[str]:
 
 
 def _operator_text(found: Diagnosis) -> str:
-    first_phase = found.stage in (SELECTION, PACKAGE, COMPILE, INNER)
+    first_phase = found.stage in (SELECTION, PACKAGE, COMPILE, INNER, ARGUMENT)
     texts = (
         (found.operator is None, Text("the text does not name the operator that failed")),
         (found.blamed, Text("{operator} failed", operator=found.operator)),

@@ -97,12 +97,16 @@ PARAMETER, SELECTION, PACKAGE, SHAPE, TILING = (
 )
 INNER, LAUNCH, DEVICE, QUEUE, COLLECTIVE = "inner", "launch", "device", "queue", "collective"
 COMPILE, BEFORE, DISPATCH, START = "compile", "before", "dispatch", "start"
+ARGUMENT = "argument"
 STAGES = {
     SELECTION: "selection of the kernel, first phase: no binary for this SoC, dtype or format",
     PACKAGE: "kernel package, first phase: it is missing, incomplete or unreadable",
     TILING: "tiling, first phase: the planner of the kernel refused the call",
     SHAPE: "inference of the output shape, first phase",
     DEVICE: "device exception: a kernel failed while it ran",
+    ARGUMENT: Text(
+        "call of the runtime: one of its own arguments is refused; no earlier task failed"
+    ),
     LAUNCH: "launch, second phase: a runtime call failed, mostly because of an earlier task",
     PARAMETER: "parameter check, first phase: the call was refused before anything ran",
     COLLECTIVE: "collective communication; as a rule another rank is the cause",
@@ -136,7 +140,7 @@ FORMS: tuple[Form, ...] = (
     Form("call ", rf"\bcall (?P<operator>{NAME}) failed", proof=Proof.CALL),
     Form(
         "GetWorkspaceSize failed",
-        r"\b(?P<operator>aclnn\w{1,200}?)GetWorkspaceSize failed",
+        r"\b(?P<operator>aclnn\w{1,200}?)(?::\s{0,4})?GetWorkspaceSize failed",
         proof=Proof.CALL,
     ),
     Form("OpName:[", r"OpName:\[(?P<operator>aclnn\w{1,200}?)(?:_\d{1,20})?\]", proof=Proof.CALL),
@@ -220,7 +224,7 @@ FORMS: tuple[Form, ...] = (
         code=str(int(TILING_FAILURE)),
     ),
     Form("error from device", r"The error from device", DEVICE),
-    Form("error occurs on the device", r"An error occurs on the device", DEVICE, code="EZ2001"),
+    Form("error occurs on the device", r"An error occurs on the device", DEVICE),
     Form("kernel execut", r"[Kk]ernel execut\w{1,20} failed", DEVICE),
     Form("exception", r"aicore exception|vector core exception", DEVICE),
     Form("error code=0x", r"error code=(?P<code>0x\w{1,8})\b", DEVICE),
@@ -233,6 +237,7 @@ FORMS: tuple[Form, ...] = (
         r"call hccl api failed|HCCL function error|of the hccl module|hccl fftsplus task timeout",
         COLLECTIVE,
     ),
+    Form("EE10", r"\bEE10(?:0[134]|1[127]|22)\b(?!.{0,300}context pointer null)", ARGUMENT),
     Form("call ge api", r"call ge api failed", COMPILE),
     Form("null for argument", r"null for argument (?P<argument>[\w.]{1,200})"),
     Form(
@@ -337,6 +342,8 @@ STATUSES: tuple[tuple[Status, str, str], ...] = (
     (Status.ACLNN_ERR_INNER_NULLPTR, INNER, "an inner step failed; its reason is in the block"),
 )
 """Stage and meaning of return codes of aclnn."""
+RUNTIME_ARGUMENT_CODES = ("EE1001", "EE1003", "EE1004", "EE1011", "EE1012", "EE1017", "EE1022")
+"""Codes with which the runtime refuses an argument of the very call (``Invalid_Argument``)."""
 CODES: tuple[tuple[str, str, str], ...] = (
     *(
         (str(int(status)), stage, Text("{status}: {meaning}", status=status.name, meaning=meaning))
@@ -368,6 +375,10 @@ CODES: tuple[tuple[str, str, str], ...] = (
     ("EZ10", PARAMETER, "nnopbase: environment, file or parameter is refused"),
     ("EI", COLLECTIVE, "collective communication (HCCL) reports an error"),
     ("EJ", COLLECTIVE, "collective communication (lower layer) reports an error"),
+    *(
+        (code, ARGUMENT, Text("Invalid_Argument: an argument of a call of the runtime is refused"))
+        for code in RUNTIME_ARGUMENT_CODES
+    ),
     ("EE", LAUNCH, "the runtime reports an error"),
     ("EL", LAUNCH, "the driver reports an error"),
     ("EH", INNER, "the acl interface reports an error"),

@@ -4,7 +4,7 @@ Source: specification page ``error_texts`` (sections 5 and 8).
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from npu_sim.language import Text, joined
@@ -62,6 +62,16 @@ STATEMENTS = (
         r"socVersion \[(?P<soc>\w{1,60})\] does not support opType \[(?P<kernel>\w{1,200})\]",
         Text("the SoC {soc} has no operator {kernel}"),
     ),
+    Statement(
+        r"because value (?P<value>[^\s,]{1,100}) for parameter (?P<one>[\w.]{1,100}) is invalid\. "
+        r"Expected value: (?P<allowed>[^\n]{1,200}?)\.?$",
+        Text("{one} is {value}; expected is {allowed}"),
+    ),
+    Statement(
+        r"set device ?= ?(?P<device>-?\d{1,9}), valid device range is "
+        r"(?P<range>\[\d{1,9}, ?\d{1,9}\))",
+        Text("device {device} does not exist; valid are {range}"),
+    ),
 )
 """Forms of sentences, the most specific first."""
 _COMPILED = tuple((one, re.compile(one.pattern)) for one in STATEMENTS)
@@ -105,7 +115,7 @@ def tensors_text(dtypes: Mapping[str, str]) -> str:
     )
 
 
-def listed_lines(given: Mapping[str, str], rows: list[Mapping[str, str]]) -> Iterator[str]:
+def listed_lines(given: Mapping[str, str], rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
     """Yield the dtypes of a call, and those that the kernels of the SoC take instead."""
     yield Text("the call has {tensors}", tensors=tensors_text(given))
     for row in rows:

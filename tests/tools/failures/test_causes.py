@@ -150,3 +150,96 @@ def test_the_values_of_a_parameter_check_are_said(call, said, values):
     assert found.cause == said
     assert dict(found.lines)["values"] == values
     assert dict(diagnose(f"RuntimeError: {said}").lines)["values"] == values
+
+
+QUEUED = (
+    "RuntimeError: The Inner error is reported as above. The process exits for this inner error, "
+    "and the current working operator name is aclnnSwiGlu.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "values"),
+    [
+        (
+            "Invalid_Argument(EE1003): KernelLaunch failed because value 70001 for parameter "
+            "blockDim is invalid. Expected value: less than or equal to 65535.",
+            "blockDim is 70001; expected is less than or equal to 65535",
+        ),
+        (
+            "Invalid_Argument(EE1001): The argument is invalid.Reason: Set device failed, invalid "
+            "device, set device=8, valid device range is [0, 8)",
+            "device 8 does not exist; valid are [0, 8)",
+        ),
+        (
+            "Invalid_Argument(EE1017): rtStreamCreate failed because value -1 for parameter "
+            "priority is invalid. Expected value: [0, 7].",
+            "priority is -1; expected is [0, 7]",
+        ),
+    ],
+)
+def test_an_argument_that_the_runtime_refuses_is_not_of_an_earlier_task(said, values):
+    for before in ("", QUEUED, "call aclnnSwiGlu failed, error code is 361001\n"):
+        text = f"{before}[PID: 31] {TIME} {said}"
+        found = diagnose(text)
+        assert found.stage == "argument"
+        assert found.cause == said.split("): ")[1]
+        assert dict(found.lines)["values"] == values
+        assert "an earlier" not in found.answer
+        assert not found.blamed
+
+
+DEVICE_REPORT = (
+    "An error occurs on the device(chipId:0, dieId:0), the serial number is 3, the error is aivec "
+    "error, core id is 7, error code = {code}, dump info: pc start: 0x12."
+)
+EXTENDED = "The extend info: errcode:({code}, 0, 0) errorStr: an address is wrong. subErrType:4."
+
+
+@pytest.mark.parametrize("code", ["0", "0x4000000000000000"])
+@pytest.mark.parametrize(
+    ("head", "between", "stated"),
+    [
+        ("", "\n", None),
+        (f"EZ9999[PID: 25] {TIME} (EZ9999):  ", "\n", "EZ9999"),
+        (f"[PID: 25] {TIME} Execution_Error(EZ2001): ", "\n", "EZ2001"),
+        (f"[ERROR] RUNTIME(25,python):{TIME} [core_proc.cc:12]40 PrintCoreInfo:", " ", None),
+    ],
+)
+def test_the_device_report_of_newer_runtimes_is_read(head, between, stated, code):
+    text = head + DEVICE_REPORT.format(code=code) + between + EXTENDED.format(code=code)
+    found = diagnose(text)
+    assert (found.code, found.stage) == (stated, "device")
+    lines = lines_of(text)["device"].split("\n")
+    assert lines[:2] == [
+        f"exception of aivec error on core 7, error code {code}",
+        "an address is wrong",
+    ]
+    assert [line.split(":")[0] for line in lines[2:]] == (["bit 62"] if code != "0" else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "operator"),
+    [
+        ("aclnnRmsNormGradGetWorkspaceSize failed. ERROR: 161002", "rms_norm_grad"),
+        ("aclnnSwiGluGrad: GetWorkspaceSize failed: 161002", "swi_glu_grad"),
+        ("aclnnTopkGetWorkspaceSize failed. ERROR: 161002", "aclnnTopk"),
+        (
+            "call aclnnRotaryPositionEmbeddingV2 failed, error code is 161002",
+            "rotary_position_embedding",
+        ),
+        (
+            "OpName:[aclnnRepeat_52_TileAiCore] launch failed for Tile, errno:561103.\n"
+            "call aclnnRepeat failed, error code is 561103",
+            "aclnnRepeat",
+        ),
+        (
+            "errno[561000] OpName:[aclnnRmsNorm_3] failed\n"
+            "aclnnRmsNormGetWorkspaceSize failed. ERROR: 561000",
+            "rms_norm",
+        ),
+    ],
+)
+def test_first_phases_instances_and_versions_are_the_operator(text, operator):
+    assert diagnose(text).operator == operator
+    assert "also named" not in lines_of(text)
