@@ -23,10 +23,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from npu_sim.files.reading import YamlDocument, read_yaml
-from npu_sim.language import Text
+from npu_sim.language import Text, Verbatim
 from npu_sim.product import Chip, DocumentedLimits, Product, ProductNames, near_soc
 from npu_sim.registry import family_of
-from npu_sim.status import UsageError, closest, shown
+from npu_sim.status import UsageError, shown, tip
 
 RELEASES_FILE = "releases.yaml"
 """Name of the file among the profiles."""
@@ -196,10 +196,10 @@ def require_release(release: str | float) -> str:
     raise UsageError(
         "release",
         "release = {release}: no such release of the product's software",
-        "releases: {release_names}{hint}",
+        "{tip}releases: {release_names}",
         release=shown(release),
         release_names=", ".join(release_names()),
-        hint=closest(near, same_major),
+        tip=tip(near, same_major),
     )
 
 
@@ -397,11 +397,11 @@ class Profile(BaseModel):
             raise UsageError(
                 "soc",
                 "soc = {soc}: {name} has no such SoC",
-                "its SoCs: {socs}{hint}",
+                "{tip}SoCs of {name}: {socs}",
                 soc=shown(soc),
                 name=self.product.name,
                 socs=", ".join(self.product.socs),
-                hint=near_soc(soc, self.product.socs),
+                tip=_owner_of(soc) or near_soc(soc, self.product.socs),
             )
         return self if wanted == self.soc else self.model_copy(update={"soc": wanted})
 
@@ -538,13 +538,22 @@ def with_socs(profiles: Sequence[Profile], socs: Sequence[str]) -> list[Profile]
             raise UsageError(
                 "soc",
                 "soc = {soc}: not among the chosen products",
-                "SoCs: {known}{hint}",
+                "{tip}SoCs: {known}",
                 soc=shown(soc),
                 known=", ".join(known),
-                hint=near_soc(soc, known),
+                tip=_owner_of(soc) or near_soc(soc, known),
             )
         chosen += matches
     return [profile for profile in profiles if profile in chosen]
+
+
+def _owner_of(soc: str | None) -> str:
+    """Return the sentence that names the product with this SoC, or nothing."""
+    for name in shipped_products():
+        found = _shipped_product(name).soc_named(soc or "")
+        if found in _shipped_product(name).socs:
+            return Text("{soc} is a SoC of {owner}; ", soc=Verbatim(found), owner=Verbatim(name))
+    return ""
 
 
 @cache

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from npu_sim.language import Text, grouped, joined
 from npu_sim.registry import OPERATORS, all_operators, find_operator
-from npu_sim.status import InvalidKeyError, UsageError, closest, plain_name, shown
+from npu_sim.status import InvalidKeyError, UsageError, closest, plain_name, shown, tip
 
 Bytes = Annotated[int, Field(gt=0, le=1 << 50)]
 Count = Annotated[int, Field(gt=0, le=65535)]
@@ -149,7 +149,7 @@ class Product(BaseModel):
                 "{default_soc} is not among socs: {socs}{hint}",
                 default_soc=repr(self.default_soc),
                 socs=", ".join(self.socs),
-                hint=near_soc(self.default_soc, self.socs),
+                hint=closest(self.default_soc, _names_of_socs(self.socs)),
             )
             raise InvalidKeyError(("default_soc",), message)
         for position, operator in enumerate(self.operators):
@@ -203,8 +203,12 @@ def _short_and_long(soc: str) -> tuple[str, str]:
 
 
 def near_soc(text: Any, socs: Iterable[str]) -> str:
-    """Return the hint of `closest` for a misspelled SoC, with or without ``Ascend``."""
-    return closest(text, [name for soc in socs for name in (soc, soc.removeprefix("Ascend"))])
+    """Return the tip for a misspelled SoC, with or without ``Ascend``."""
+    return tip(text, _names_of_socs(socs))
+
+
+def _names_of_socs(socs: Iterable[str]) -> list[str]:
+    return [name for soc in socs for name in (soc, soc.removeprefix("Ascend"))]
 
 
 WITHOUT_CHIP = frozenset(map(plain_name, ("910C", "Ascend 910C", "Atlas 300I Duo")))
@@ -251,10 +255,10 @@ class ProductNames:
         raise UsageError(
             "product",
             "product = {text}: no such product",
-            "a SoC, a profile file ending in .yaml, or one of the products: {products}{hint}",
+            "{tip}a SoC, a profile file ending in .yaml, or one of the products: {products}",
             text=shown(text),
             products=", ".join(self._products),
-            hint=near_soc(
+            tip=near_soc(
                 text,
                 [
                     name
@@ -282,10 +286,10 @@ class ProductNames:
         raise UsageError(
             "soc",
             "soc = {text}: no shipped product has such a SoC",
-            "SoCs: {names}{hint}",
+            "{tip}SoCs: {names}",
             text=shown(text),
             names=", ".join(names),
-            hint=near_soc(text, names),
+            tip=near_soc(text, names),
         )
 
 

@@ -7,7 +7,7 @@ some under the entry point group :data:`ENTRY_POINTS`, and :func:`npu_sim.regist
 from functools import cache
 from typing import Any, NamedTuple
 
-from npu_sim.status import UsageError, closest, plain_name, shown
+from npu_sim.status import UsageError, plain_name, shown, tip
 
 ENTRY_POINTS = "npu_sim.operators"
 """Entry point group of other packages: ``name = "package.module:OPERATOR"``."""
@@ -284,10 +284,10 @@ def unknown_operator(name: str) -> UsageError:
     return UsageError(
         "operator",
         "operator = {name}: no such operator",
-        "operators: {names}{hint}; of a file of your own: {operators}",
+        "{tip}operators: {names}; of a file of your own: {operators}",
         name=shown(name),
         names=", ".join(names),
-        hint=closest(name, names),
+        tip=tip(name, names),
         operators="--operators FILE, npu_sim.register",
     )
 

@@ -215,10 +215,21 @@ def plain_name(text: str) -> str:
 
 def closest(word: Any, known: Iterable[str]) -> str:
     """Return ``"; did you mean X?"`` for the known word nearest to ``word``, or nothing."""
+    near = _nearest(word, known)
+    return Text("; did you mean {name}?", name=Verbatim(near)) if near else ""
+
+
+def tip(word: Any, known: Iterable[str]) -> str:
+    """Return ``"did you mean X? "`` for a hint that then lists the known words, or nothing."""
+    near = _nearest(word, known)
+    return Text("did you mean {name}? ", name=Verbatim(near)) if near else ""
+
+
+def _nearest(word: Any, known: Iterable[str]) -> str:
     if not isinstance(word, str) or len(word) > LONGEST_WORD:
         return ""
     import difflib  # slow to import, and needed for misspelt names only
 
     names = {plain_name(name): name for name in known}
     near = difflib.get_close_matches(plain_name(word), names, n=1, cutoff=NEAR)
-    return Text("; did you mean {name}?", name=Verbatim(names[near[0]])) if near else ""
+    return names[near[0]] if near else ""

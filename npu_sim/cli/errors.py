@@ -88,6 +88,8 @@ def _typer_text(error: Any) -> str:
             name = Verbatim(error.option_name)
             own_name = _documented_option(error.option_name, error.ctx)
             near = own_name or closest(error.option_name, error.possibilities or ())
+            if "--grid" in _options_of(error.ctx) and own_name:
+                near = Text("; give sizes and dtypes with {grid}", grid=Verbatim("--grid"))
             return Text("No such option: {name}", name=name) + near
         case "MissingParameter":
             return Text("Missing argument {name}.", name=Verbatim(_error_hint(error)))
@@ -95,6 +97,12 @@ def _typer_text(error: Any) -> str:
             name = Verbatim(_error_hint(error))
             return Text("Invalid value for {name}: {message}", name=name, message=error.message)
     return str(error.format_message())
+
+
+def _options_of(ctx: Any) -> set[str]:
+    """Return the flags of the command that was typed."""
+    parameters = ctx.command.params if ctx is not None else ()
+    return {flag for parameter in parameters for flag in parameter.opts}
 
 
 def _documented_option(name: str, ctx: Any) -> str:

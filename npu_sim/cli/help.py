@@ -29,7 +29,13 @@ OWN_TEXTS = {
 
 
 class _PlainHelp:
-    """Mixin of commands whose help :func:`_print_help` prints."""
+    """Mixin of commands whose help :func:`_print_help` prints, for ``--help`` and ``-h``."""
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        """Return the context of what was typed."""
+        extra.setdefault("help_option_names", ["--help", "-h"])
+        made: Any = super().make_context(info_name, args, parent, **extra)  # type: ignore[misc]
+        return made
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help."""

@@ -301,6 +301,13 @@ class Operator:
             for member in fields(cls)
             if member.default is MISSING and member.default_factory is MISSING
         ]
+        known = [member.name for member in fields(cls)]
+        for name in fields_by_name.keys() - set(known):
+            raise TypeError(
+                Text(
+                    "Operator(...) has no field {name}{near}", name=name, near=closest(name, known)
+                )
+            )
         lacking = [name for name in required[len(fields_in_order) :] if name not in fields_by_name]
         if lacking:
             raise TypeError(Text("Operator(...) lacks {names}", names=", ".join(lacking)))

@@ -337,8 +337,9 @@ def _content(config: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
     if not str(config).endswith(".json") and not Path(config).exists():
         return {"model_type": str(config)}
     hint = "config.json of a model, or a type such as llama"
+    content = read_limited("config", Path(config), CONFIG_BYTES, hint)
     try:
-        values = json.loads(read_limited("config", Path(config), CONFIG_BYTES, hint))
+        values = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise UsageError(
             "config", "{config}: not JSON: {error}", hint, config=config, error=error

@@ -179,3 +179,13 @@ def test_the_shell_completes_operators_and_their_arguments():
 
     assert completed("npu-sim plan rms") == ["rms_norm", "rms_norm_grad"]
     assert {"--dy", "--gamma", "--product"} <= set(completed("npu-sim explain rms_norm_grad --"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), ("plan",), ("plan", "rms_norm"), ("study",), ("study", "precision"), ("products",)],
+)
+def test_h_is_help(cli, words):
+    short, long = cli(*words, "-h"), cli(*words, "--help")
+    assert (short.code, short.out) == (0, long.out)
+    assert short.out.startswith("Usage: ")

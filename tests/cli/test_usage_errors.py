@@ -18,7 +18,7 @@ USAGE_ERRORS = {
     "a SoC of another product": (
         ("plan", *CALL, "--product", "A2", "--soc", "Ascend910_9391"),
         "soc",
-        "its SoCs: Ascend910B1",
+        "Ascend910_9391 is a SoC of atlas_a3; SoCs of atlas_a2: Ascend910B1",
     ),
     "a dtype": (
         ("plan", "rms_norm_grad", "--dy", "4096x7168:b16", "--gamma", "7168:bf16"),
@@ -252,3 +252,38 @@ def test_a_new_operator_replaces_no_folder(cli, tmp_path):
 
 def test_an_unknown_operator_may_be_one_of_a_file(cli):
     assert "--operators FILE" in cli("plan", "twice_x").err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("plan", "rms_norm_gard"), "did you mean rms_norm_grad? operators: "),
+        (("plan", *CALL, "--product", "atlas_a4"), "did you mean atlas_a"),
+        (("plan", *CALL, "--soc", "910B9"), "did you mean 910B? SoCs: "),
+        (("plan", *CALL, "--release", "8.9"), "did you mean 8.5? releases: "),
+        (
+            ("plan", *CALL, "--product", "A3", "--soc", "910B3"),
+            "Ascend910B3 is a SoC of atlas_a2; ",
+        ),
+        (
+            ("diff", *CALL, "--product", "A3", "--soc", "910B3"),
+            "Ascend910B3 is a SoC of atlas_a2; ",
+        ),
+    ],
+)
+def test_a_tip_stands_before_the_list_of_names(cli, words, hint):
+    outcome = cli(*words, "--json")
+    assert outcome.data["hint"].startswith(hint)
+
+
+def test_a_tensor_of_a_sweep_is_answered_with_its_grid(cli):
+    outcome = cli("sweep", "rms_norm_grad", "--dy", "1..10x4096:bf16")
+    assert "No such option: --dy; give sizes and dtypes with --grid" in outcome.err
+
+
+def test_a_model_without_its_file_is_missing(cli, tmp_path):
+    outcome = cli("model", str(tmp_path / "missing.json"))
+    assert (outcome.code, "not JSON" in outcome.err) == (64, False)
+    assert "missing.json: cannot be read: No such file or directory" in " ".join(
+        outcome.err.split()
+    )

@@ -30,7 +30,7 @@ from npu_sim.declare import (
     Word,
 )
 from npu_sim.framework.checking import row_planner, rules_on
-from npu_sim.framework.operator import COMPUTE
+from npu_sim.framework.operator import COMPUTE, Operator
 from npu_sim.framework.registration import check_declaration
 from npu_sim.operators.timelines import timeline
 from npu_sim.studies.certificate import certify
@@ -325,3 +325,8 @@ def test_an_index_error_of_a_kernel_is_one_line_with_the_index(tmp_path):
     assert "index 1000 is out of bounds for axis 1 with size 100" in ended.stdout + ended.stderr
     assert "kernel scale_core: index is out of bounds" in ended.stderr
     assert len(ended.stderr.splitlines()) <= 4
+
+
+def test_an_unknown_field_of_a_declaration_is_named_with_the_nearest_one():
+    with pytest.raises(TypeError, match="has no field tiles; did you mean tile"):
+        Operator(tiles=())

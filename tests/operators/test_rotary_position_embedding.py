@@ -231,3 +231,10 @@ def test_the_document_limits_n_alone_of_three_axes_in_interleave():
     assert number == 561103
     assert "documented limit" in str(error)
     assert status(FORWARD, "1x1200x8x128:bf16", "1x1x8x128:bf16", mode=1)[0] == 561103
+
+
+def test_another_rank_of_cos_is_named_with_its_last_axis():
+    with pytest.raises(npu_sim.AclnnError) as refused:
+        npu_sim.plan("rotary_position_embedding", x="1x4096x16x80:bf16", cos="4096x40:bf16")
+    assert "cos has as many axes as x, and the same last one" in refused.value.message
+    assert refused.value.hint.startswith("4 axes, the last 80")

@@ -70,6 +70,10 @@ SHAPE_RULES: Mapping[str, tuple[str, str]] = {
         "cos is {cos}, {name} is {x}: each axis of cos but the last is 1 or that of {name}",
         "1, or the size of {name}",
     ),
+    "rank_of_cos": (
+        "cos is {cos}, {name} is {x}: cos has as many axes as {name}, and the same last one",
+        "{rank} axes, the last {dim}; each other axis 1 or that of {name}",
+    ),
     "rank": (
         "{name} is {x}, cos is {cos}, sin is {sin}: all have four axes, or all have three",
         "four axes, such as (B, S, N, D)",
@@ -88,8 +92,9 @@ SHAPE_RULES: Mapping[str, tuple[str, str]] = {
 
 def refuse_shape(call: Inspection, rule: str, first: str, status: Status) -> AclnnError:
     """Return the refusal of shapes or mode by the name of its rule."""
-    message, hint = SHAPE_RULES[rule]
     x, cos, sin = (call.specs[name].shape for name in (first, "cos", "sin"))
+    is_other_rank = rule == "broadcast" and len(x) != len(cos)
+    message, hint = SHAPE_RULES["rank_of_cos" if is_other_rank else rule]
     blamed = {"mode": "mode", "cos_sin_differ": "sin", "x_differs": "x"}.get(
         rule, first if rule in ("d_limit", "d_odd") else "cos"
     )
@@ -104,6 +109,7 @@ def refuse_shape(call: Inspection, rule: str, first: str, status: Status) -> Acl
         sin=shape_text(sin),
         dim=(0, *x)[-1],
         cos_dim=(0, *cos)[-1],
+        rank=len(x),
         mode=int(call.arguments.mode),
     )
 
