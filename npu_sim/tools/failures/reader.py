@@ -225,6 +225,13 @@ FORMS: tuple[Form, ...] = (
     ),
     Form("error from device", r"The error from device", DEVICE),
     Form("error occurs on the device", r"An error occurs on the device", DEVICE),
+    Form(
+        "[ASSERT]",
+        r"\b(?P<kernel>(?P<operator>\w{1,100}?))(?:_base|_impl)?\.\w{1,8}:\d{1,9}: "
+        r"Assertion [`'][^'\n]{1,400}'\s{0,8}(?P<cause>[^\s!][^!\n]{0,300})",
+        DEVICE,
+        Proof.FILE,
+    ),
     Form("kernel execut", r"[Kk]ernel execut\w{1,20} failed", DEVICE),
     Form("exception", r"aicore exception|vector core exception", DEVICE),
     Form("error code=0x", r"error code=(?P<code>0x\w{1,8})\b", DEVICE),
@@ -315,7 +322,7 @@ NOT_OPERATORS = re.compile(
 PREFIX = re.compile(
     r"\s{0,200}(?:"
     r"\((?P<process>[A-Z]\w{2,40})(?: rank=(?P<process_rank>\d{1,9}))?"
-    r" pid=(?P<pid>\d{1,20})[^)]{0,80}\)"
+    r" pid=(?P<pid>\d{1,20})(?:, ip=(?P<address>[\w.:]{1,60}))?[^)]{0,80}\)"
     r"|\[rank(?P<rank>\d{1,9})\]:"
     r"|(?:ERROR|WARNING|INFO|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w/.]{1,200}:\d{1,9}\]"
     r"|\[[EWI][^\]\n]{0,80}\.(?:ts|cpp|h):\d{1,9}\]"
@@ -459,16 +466,25 @@ class Reading:
             self.dropped += finding not in self.findings
 
     def _process(self, found: dict[str, str | None], process: str) -> str:
-        """Return the name of the process that a prefix states; ``process`` when it states none."""
+        """Return the name of the process that a line states; ``process`` when it states none.
+
+        One process is one pid of one address, or a rank where no pid is stated.
+        """
         rank = found.get("rank") or found.get("process_rank")
-        pid = found.get("pid")
+        pid, address = found.get("pid"), found.get("address")
         if found.get("process") is None and rank is None and pid is None:
             return process
         name = found.get("process") or (f"rank{rank}" if rank else "")
-        key = f"{name} {pid}".strip() if pid else name
+        if pid is None and rank is not None and found.get("process") is None:
+            of_rank = (key for key, entry in self.ranks.items() if entry.get("rank") == rank)
+            name = next(of_rank, name)
+        key = " ".join(part for part in (name, pid, address) if part) if pid else name
         if key in self.ranks or len(self.ranks) < MOST_PROCESSES:
             entry = {"process": name or None, "pid": pid, "rank": rank}
-            self.ranks.setdefault(key, {k: v for k, v in entry.items() if v is not None})
+            known = self.ranks.setdefault(key, {})
+            for stated, value in entry.items():
+                if value is not None:
+                    known.setdefault(stated, value)
         return key
 
     def read(self, line: str, process: str, *, first: bool = False, last: bool = False) -> str:
@@ -499,11 +515,14 @@ class Reading:
 
     def _peeled(self, line: str, process: str) -> tuple[str, str]:
         start = 0
+        stated: dict[str, str | None] = {}
         for _ in range(PREFIXES):
             found = PREFIX.match(line, start)
             if found is None:
                 break
-            start, process = found.end(), self._process(found.groupdict(), process)
+            start = found.end()
+            stated |= {name: value for name, value in found.groupdict().items() if value}
+        process = self._process(stated, process)
         if found := RANK.search(line, start):
             known = self.ranks.items()
             name = next((key for key, entry in known if entry.get("pid") == found["pid"]), "")

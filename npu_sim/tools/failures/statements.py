@@ -72,6 +72,15 @@ STATEMENTS = (
         r"(?P<range>\[\d{1,9}, ?\d{1,9}\))",
         Text("device {device} does not exist; valid are {range}"),
     ),
+    Statement(
+        r"Index (?P<index>\d{1,20}) out of range ?\[(?P<low>-?\d{1,20})[ ,]{1,3}(?P=index)\)",
+        Text("index {index} equals the length of the table: valid are {low} <= index < {index}"),
+    ),
+    Statement(
+        r"Index (?P<index>-?\d{1,20}) out of range ?"
+        r"\[(?P<low>-?\d{1,20})[ ,]{1,3}(?P<high>-?\d{1,20})\)",
+        Text("index {index} is outside of the table: valid are {low} <= index < {high}"),
+    ),
 )
 """Forms of sentences, the most specific first."""
 _COMPILED = tuple((one, re.compile(one.pattern)) for one in STATEMENTS)

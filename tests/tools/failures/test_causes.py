@@ -243,3 +243,62 @@ def test_the_device_report_of_newer_runtimes_is_read(head, between, stated, code
 def test_first_phases_instances_and_versions_are_the_operator(text, operator):
     assert diagnose(text).operator == operator
     assert "also named" not in lines_of(text)
+
+
+ASSERTION = (
+    "[ASSERT] [CANN_VERSION : 8.3.RC1][TimeStamp : 0] {file}.h:13: Assertion `(v < n)' "
+    "Index {index} out of range[0 40)!\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("file", "kernel", "operator"),
+    [
+        ("/x/gather_v3/gather_v3_base", "gather_v3", None),
+        ("scatter_add", "scatter_add", None),
+        ("/y/embedding_dense_grad_v2", "embedding_dense_grad_v2", "embedding_dense_backward"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("index", "means"),
+    [
+        (40, "index 40 equals the length of the table: valid are 0 <= index < 40"),
+        (41, "index 41 is outside of the table: valid are 0 <= index < 40"),
+        (-1, "index -1 is outside of the table: valid are 0 <= index < 40"),
+    ],
+)
+def test_the_assertion_of_a_kernel_is_the_cause(file, kernel, operator, index, means):
+    report = (
+        f"EZ9999: [PID: 4] {TIME} The error from device(chipId:1, dieId:0), serial number is 3, "
+        "there is an aivec error exception, core id is 4, error code = 0, dump info: pc start: 0x1."
+    )
+    found = diagnose(ASSERTION.format(file=file, index=index) + report)
+    assert (found.kernel, found.operator, found.stage) == (kernel, operator, "device")
+    assert found.cause == f"Index {index} out of range[0 40)"
+    assert dict(found.lines)["values"] == means
+
+
+WORKER = "(WorkerDict pid={pid}, ip={ip}) "
+
+
+@pytest.mark.parametrize(
+    ("lines", "processes"),
+    [
+        ([WORKER.format(pid=20, ip="10.0.0.9") + "[rank50]: "] * 2, 1),
+        ([WORKER.format(pid=20, ip="10.0.0.9") + "[rank50]: ", "[rank50]: "], 1),
+        (
+            [
+                WORKER.format(pid=20, ip="10.0.0.9") + "[rank50]: ",
+                WORKER.format(pid=20, ip="10.0.0.9"),
+                WORKER.format(pid=21, ip="10.0.0.9") + "[rank51]: ",
+                WORKER.format(pid=21, ip="10.0.0.9"),
+            ],
+            2,
+        ),
+        ([WORKER.format(pid=20, ip="10.0.0.9"), WORKER.format(pid=20, ip="10.0.0.8")], 2),
+        (["[rank0]: ", "[rank1]: ", "[rank0]: "], 2),
+    ],
+)
+def test_one_process_is_one_pid_of_one_address(lines, processes):
+    found = diagnose("\n".join(f"{prefix}EZ9999: Inner Error!" for prefix in lines))
+    assert len(found.ranks) == processes
