@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from npu_sim.cli.errors import REFUSED_EXIT_CODE
+from npu_sim.cli.errors import REFUSED_EXIT_CODE, USAGE
 from npu_sim.cli.options import Json, command
 from npu_sim.cli.output import print_answer
 from npu_sim.questions.preflight_lines import MalformedLineError, require_keys
@@ -64,6 +64,8 @@ def diagnose_command(
     print_answer("diagnosis", diagnosis, json=json)
     if diagnosis.refusal is not None:
         sys.exit(REFUSED_EXIT_CODE)
+    if not diagnosis.known:
+        sys.exit(USAGE)
 
 
 def _text_or_path(argument: str) -> str | Path:

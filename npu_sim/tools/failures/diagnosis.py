@@ -69,6 +69,22 @@ from npu_sim.tools.failures.statements import dtypes_of, listed_lines, statement
 
 MOST_ROWS = 8
 """Most rows of a list of dtypes that the answer repeats."""
+NEXT_OF_UNKNOWN = Text(
+    "give the lines before the first Traceback, or the plog of that process (ascend/log/debug/plog)"
+)
+"""What to do about a text of which nothing is known."""
+NEXT = {
+    PARAMETER: Text("give the call with --call: it is checked, and the nearest legal value named"),
+    TILING: Text("give the call with --call: it is checked, and the nearest legal value named"),
+    SELECTION: Text("change the dtypes to those that the SoC takes, or run on another product"),
+    PACKAGE: Text("check ASCEND_OPP_PATH, and install the kernel package of this SoC"),
+    LAUNCH: Text("run again with ASCEND_LAUNCH_BLOCKING=1: the call that fails is then named"),
+    QUEUE: Text("run again with ASCEND_LAUNCH_BLOCKING=1: the call that fails is then named"),
+    COLLECTIVE: Text("read the first error of every other rank, in the order of their times"),
+    ARGUMENT: Text("change the argument that the cause names"),
+    DISPATCH: Text("move the tensors to the device of the operator: x.npu()"),
+}
+"""What to do next, by stage."""
 INSTANCE = re.compile(r"(?<=^aclnn)(\w{1,200}?)(?:GetWorkspaceSize|_\d{1,20}(?:_\w{1,200})?)$")
 """An operator of aclnn with its first phase, or with the number of the call and its kernel."""
 VERSION = re.compile(r"v\d$")
@@ -112,6 +128,12 @@ class Diagnosis(Printed, Frozen):
     """Products and releases on which the given call runs."""
     lines: tuple[tuple[TextField, TextField], ...] = ()
     """Label and text of every line of the answer."""
+
+    @property
+    def known(self) -> bool:
+        """Whether anything in the text is known: a code, a stage, an operator or a cause."""
+        facts = (self.operator, self.kernel, self.code, self.stage, self.argument, self.cause)
+        return any((*facts, self.exception, self.codes, self.release))
 
     @property
     def answer(self) -> str:
@@ -473,13 +495,18 @@ def _lines(
     found: Diagnosis, plan: Plan | None, refusal: Unplanned | None, reading: Reading
 ) -> Iterator[tuple[str, str]]:
     """Yield label and text of every line of the answer."""
-    if found.code is None:
+    if not found.known:
+        yield "text", Text("nothing in it is known: no code, operator or sentence of the product")
+        yield "next", NEXT_OF_UNKNOWN
+    elif found.code is None:
         yield "code", Text("the text states no code")
     else:
         meaning = _meaning(found.code)[1] or "a code without a meaning here"
         yield "code", Text("{code}: {words}", code=found.code, words=meaning)
-    yield "stage", STAGES[found.stage] if found.stage else Text("the text does not show the stage")
-    yield "operator", _operator_text(found)
+    if found.known:
+        stage = STAGES[found.stage] if found.stage else Text("the text does not show the stage")
+        yield "stage", stage
+        yield "operator", _operator_text(found)
     others = {name for name, proof in _named_operators(reading) if proof == Proof.CALL}
     others.discard(found.operator or "")
     if others:
@@ -520,6 +547,8 @@ def _lines(
                 yield "legal", part
         where = joined(found.runs_on, ", ") if found.runs_on else "nowhere"
         yield "accepted", Text("{where}", where=where)
+    if plan is None and refusal is None and found.stage in NEXT:
+        yield "next", NEXT[found.stage]
     if reading.dropped:
         yield "left out", Text("{count} further findings", count=reading.dropped)
 

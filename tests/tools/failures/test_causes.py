@@ -3,6 +3,7 @@
 import pytest
 
 from npu_sim import diagnose
+from tests.cli.runner import npu_sim
 
 TIME = "2026-03-04-10:11:12.100.200"
 
@@ -302,3 +303,33 @@ WORKER = "(WorkerDict pid={pid}, ip={ip}) "
 def test_one_process_is_one_pid_of_one_address(lines, processes):
     found = diagnose("\n".join(f"{prefix}EZ9999: Inner Error!" for prefix in lines))
     assert len(found.ranks) == processes
+
+
+@pytest.mark.parametrize("text", ["my loss is nan", "import torch\nx = torch.ones(3)\n", "", "?"])
+def test_a_text_of_which_nothing_is_known_is_answered_so(text, capsys, monkeypatch, tmp_path):
+    found = diagnose(text)
+    assert [label for label, _ in found.lines] == ["text", "next"]
+    assert "nothing in it is known" in found.answer
+    assert not found.known
+    file = tmp_path / "text.txt"
+    file.write_text(text, encoding="utf-8")
+    assert npu_sim(capsys, monkeypatch, "diagnose", file).code == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        (parameter_check("Expected a proper Tensor but got null for argument x."), "--call"),
+        ("call aclnnRmsNorm failed, error code is 561002", "--call"),
+        ("call aclnnRmsNorm failed, error code is 561003", "another product"),
+        ("call aclnnRmsNorm failed, error code is 561107", "ASCEND_OPP_PATH"),
+        (QUEUED, "ASCEND_LAUNCH_BLOCKING=1"),
+        ("call aclnnRmsNorm failed, error code is 361001", "ASCEND_LAUNCH_BLOCKING=1"),
+        ("EI0006: a rank is missing", "every other rank"),
+        (f"EE1003: {TIME} value 1 for parameter a is invalid", "the argument"),
+    ],
+)
+def test_an_answer_says_what_to_do_next(text, step):
+    found = diagnose(text)
+    assert found.known
+    assert step in dict(found.lines)["next"]
