@@ -11,7 +11,7 @@ import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -25,9 +25,17 @@ from npu_sim.plans.model import Plan
 from npu_sim.status import AclnnError
 from npu_sim.torch import library
 
+
+def _module(name: str, **values: Any) -> Any:
+    """Return a module with these names, in place of a real one."""
+    module = ModuleType(name)
+    vars(module).update(values)
+    return module
+
+
 # The switch of deterministic algorithms imports PyTorch's compiler, a third of the time of a run.
 for _name in ("torch._inductor", "torch._inductor.config"):
-    sys.modules[_name] = SimpleNamespace(config=SimpleNamespace())  # type: ignore[assignment]
+    sys.modules[_name] = _module(_name, config=_module("config"))
 
 __version__ = f"npu_sim {npu_sim.__version__}"
 DEVICE: dict[str, str] = json.loads(Path("kit.json").read_text(encoding="utf-8"))
@@ -112,15 +120,19 @@ npu_moe_token_permute = simulated.npu_moe_token_permute
 npu_moe_token_unpermute = simulated.npu_moe_token_unpermute
 npu_rotary_mul = simulated.npu_rotary_mul
 npu_swiglu = simulated.npu_swiglu
-npu: Any = SimpleNamespace(
-    conv=SimpleNamespace(allow_hf32=True),
+npu = _module(
+    "npu",
+    conv=_module("conv", allow_hf32=True),
     synchronize=lambda: None,
     get_device_name=lambda index: DEVICE["soc"],
-    utils=SimpleNamespace(get_cann_version=lambda: DEVICE["release"]),
+    utils=_module("utils", get_cann_version=lambda: DEVICE["release"]),
 )
 _handler: Callable[[str], str] = str
-profiler = SimpleNamespace(
-    profile=Profile, tensorboard_trace_handler=_handler, ProfilerActivity=SimpleNamespace(NPU="NPU")
+profiler = _module(
+    "profiler",
+    profile=Profile,
+    tensorboard_trace_handler=_handler,
+    ProfilerActivity=_module("ProfilerActivity", NPU="NPU"),
 )
 
 if __name__ == "__main__":
