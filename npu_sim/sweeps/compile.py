@@ -46,10 +46,17 @@ if not PLAIN:
 @cache
 def make_jitable(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a planner function, and every function that it calls, callable from compiled code."""
-    register_jitable(**PLANNER_OPTIONS)(function)
-    for called in _called(function.__globals__, function.__code__.co_names):
-        make_jitable(called)
+    found = [function]
+    for reached in found:  # grows: a function may name one that names it
+        _register(reached)
+        called = _called(reached.__globals__, reached.__code__.co_names)
+        found += [one for one in dict.fromkeys(called) if one not in found]
     return function
+
+
+@cache
+def _register(function: Callable[..., Any]) -> None:
+    register_jitable(**PLANNER_OPTIONS)(function)
 
 
 def _called(namespace: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[Callable[..., Any]]:

@@ -17,6 +17,7 @@ from npu_sim.framework.inference import arguments_of, call_with, plan_arguments,
 from npu_sim.operators.loading import load_operator
 from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.sweeps import compile
+from npu_sim.sweeps.compile import make_jitable
 from npu_sim.sweeps.runner import LocalEngine, planned_record, record_dtype, run_sweep, sampled_rows
 from npu_sim.sweeps.space import largest_values, make_space, may_be_uncountable, record_columns
 from npu_sim.tiling.common import FP32_VALUE, table
@@ -378,3 +379,12 @@ def test_planners_that_one_function_makes_are_swept_apart(tmp_path):
         [sys.executable, program], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[1]\n[2]\n"
+
+
+def buffers(tiling):
+    """A planner's function that reads a field of its own name."""
+    return tiling.buffers
+
+
+def test_a_function_that_reads_a_field_of_its_own_name_is_registered():
+    assert make_jitable(buffers) is buffers
