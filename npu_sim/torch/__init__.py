@@ -26,11 +26,11 @@ from typing import Any
 
 from npu_sim.framework.target import set_device
 from npu_sim.registry import all_operators, find_operator
+from npu_sim.torch.blocks import use
 from npu_sim.torch.library import define_all, operator_function
 from npu_sim.torch.operators import differentiable_functions
 from npu_sim.torch.operators.apply_adam_w_v2 import fused_adamw_
 from npu_sim.torch.recorder import record
-from npu_sim.torch.use import use
 
 _differentiable = differentiable_functions()
 define_all()
