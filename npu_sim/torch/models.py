@@ -64,8 +64,8 @@ def recorded_model(
             names=ADAMW,
             optimizer=shown(optimizer),
         )
+    values = {**_content(config), **sizes}
     with _offline_transformers() as transformers:
-        values = {**_content(config), **sizes}
         kind = _require_kind(transformers, values, sizes)
         values.pop("model_type")
 
