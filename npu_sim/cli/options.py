@@ -1,7 +1,7 @@
-"""Options of commands: the keyword-only parameters of their handlers.
+"""Options of commands: the fields of a record that the handler of a command takes.
 
-An option has the type and the default of its parameter, and the help of the parameter of the same
-name in the docstring of the function behind the command, or of :func:`npu_sim.run` for what all
+An option has the type and the default of its field, and the help of the parameter of the same name
+in the docstring of the function behind the command, or of :func:`npu_sim.run` for what all
 calls have. What a function does not state is annotated: ``Annotated[..., typer.Option(help=...)]``.
 """
 
@@ -9,6 +9,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from copy import copy
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
@@ -19,6 +20,8 @@ from typer.models import OptionInfo
 
 import npu_sim
 from npu_sim.cli.output_files import require_writable
+from npu_sim.cores import Profile, load_profile
+from npu_sim.framework.target import Limits
 from npu_sim.language import Text
 from npu_sim.operators import run
 from npu_sim.status import UsageError
@@ -77,15 +80,19 @@ def command(
 
 
 def with_options(handler: Handler) -> Handler:
-    """Return a handler whose options have the flags and the help that typer reads."""
+    """Return a handler whose options are parameters with the flags and the help that typer reads.
+
+    The handler takes them as one record, its parameter ``options``.
+    """
     function = COMMANDS[handler].function
-    parameters = [
-        _option(parameter, function) if parameter.kind is parameter.KEYWORD_ONLY else parameter
-        for parameter in inspect.signature(handler).parameters.values()
-    ]
+    others = dict(inspect.signature(handler).parameters)
+    record = others.pop("options").annotation
+    options = inspect.signature(record).parameters
+    parameters = [*others.values(), *(_option(option, function) for option in options.values())]
 
     def run_command(*arguments: Any, **values: Any) -> None:
-        handler(*arguments, **values)
+        chosen = record(**{name: values.pop(name) for name in options})
+        handler(*arguments, **values, options=chosen)
 
     run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run_command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -230,3 +237,24 @@ BothModes = Annotated[
 ]
 Products = Annotated[str | None, typer.Option("--products", "--product")]
 Socs = Annotated[str | None, typer.Option("--socs", "--soc")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceOptions:
+    """Options that choose a product, its SoC and its release."""
+
+    product: str | None = None
+    soc: str | None = None
+    release: str | None = None
+
+    def profile(self) -> Profile:
+        """Return the chosen product; raise UsageError as :func:`load_profile`."""
+        return load_profile(self.product, self.soc, self.release)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallOptions(DeviceOptions):
+    """Options of the commands that plan one call."""
+
+    deterministic: bool = False
+    limits: Limits = "documented"

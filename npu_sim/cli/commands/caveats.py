@@ -1,5 +1,6 @@
 """``npu-sim caveats``."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -17,11 +18,18 @@ Name = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class CaveatsOptions:
+    """Options of ``npu-sim caveats``."""
+
+    json: Json = False
+
+
 @command()
-def caveats_command(name: Name = None, *, json: Json = False) -> None:
+def caveats_command(options: CaveatsOptions, name: Name = None) -> None:
     """List the documented caveats, or run one and print what it shows."""
     if name is None:
-        if json:
+        if options.json:
             print_json("caveats", {"caveats": [_data(caveat) for caveat in CAVEATS]})
             return
 
@@ -31,10 +39,10 @@ def caveats_command(name: Name = None, *, json: Json = False) -> None:
         return
     caveat = find_caveat(name)
     if caveat is None:
-        _print_statements(name, json)
+        _print_statements(name, options.json)
         return
     numbers, lines = caveat.experiment()
-    if json:
+    if options.json:
         print_json("caveat", {**_data(caveat), "numbers": numbers})
         return
     print_text(Text("{title} ({source})", title=caveat.title, source=caveat.source), "", *lines)

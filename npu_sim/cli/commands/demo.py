@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from npu_sim.cli.options import Json, Seed, Threads, command
+from npu_sim.cli.options import DeviceOptions, Json, Seed, Threads, command
 from npu_sim.cli.printing import print_json, print_text
 from npu_sim.cli.threads import limit_threads
-from npu_sim.cores import load_profile
 from npu_sim.framework.inference import arguments_of
 from npu_sim.language import say
 from npu_sim.operators import run
@@ -22,45 +22,46 @@ ROWS, DIM, NUM_WEIGHTS = 16384, 1024, 32000
 """A batch of 8 sequences of 2048 tokens, hidden size 1024, vocabulary 32000."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions(DeviceOptions):
+    """Options of ``npu-sim demo``."""
+
+    deterministic: bool = False
+    seed: Seed = 0
+    threads: Threads = None
+    json: Json = False
+
+
 @command(run)
-def demo_command(
-    *,
-    product: str | None = None,
-    soc: str | None = None,
-    release: str | None = None,
-    deterministic: bool = False,
-    seed: Seed = 0,
-    threads: Threads = None,
-    json: Json = False,
-) -> None:
+def demo_command(options: DemoOptions) -> None:
     """Plan, compute and check an embedding gradient of a Zipf-distributed batch."""
-    limit_threads(threads)
+    limit_threads(options.threads)
     operator = "embedding_dense_backward"
     call: dict[str, Any] = {
         "grad": f"{ROWS}x{DIM}:fp32",
         "indices": f"{ROWS}:int32",
         "num_weights": NUM_WEIGHTS,
     }
-    data = generate(operator, arguments_of(load_operator(operator), call), seed)
+    data = generate(operator, arguments_of(load_operator(operator), call), options.seed)
     inputs = {**call, **data}
     call_options: dict[str, Any] = {
-        "product": load_profile(product, soc, release),
-        "deterministic": deterministic,
+        "product": options.profile(),
+        "deterministic": options.deterministic,
     }
     start = time.perf_counter()
     first = run(operator, core_order="sequential", **call_options, **inputs)
     cold_seconds = time.perf_counter() - start
-    second = run(operator, core_order="random", seed=seed + 1, **call_options, **inputs)
+    second = run(operator, core_order="random", seed=options.seed + 1, **call_options, **inputs)
     warm = run(
         operator,
         core_order="random",
-        seed=seed + 1,
+        seed=options.seed + 1,
         out=second.outputs["grad_weight"],
         **call_options,
         **inputs,
     )
     check = compare(first, second, data)
-    if json:
+    if options.json:
         print_json(
             "demo",
             {"outcome": "ran", **warm.as_dict(), "check": check, "first_run_seconds": cold_seconds},

@@ -1,5 +1,6 @@
 """``npu-sim diff``."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -22,37 +23,39 @@ from npu_sim.framework.target import Limits
 from npu_sim.questions.diff import diff
 
 
+@dataclass(frozen=True, kw_only=True)
+class DiffOptions:
+    """Options of ``npu-sim diff``."""
+
+    product: Products = None
+    soc: Socs = None
+    release: str | None = None
+    releases: Annotated[bool, typer.Option(help="Every release, and what an upgrade changes.")] = (
+        False
+    )
+    deterministic: bool = False
+    limits: Limits = "documented"
+    report: Report = None
+    json: Json = False
+    csv: Csv = False
+
+
 @command(diff, PerOperator())
-def diff_command(
-    operator: str,
-    arguments: Arguments,
-    *,
-    product: Products = None,
-    soc: Socs = None,
-    release: str | None = None,
-    releases: Annotated[
-        bool, typer.Option(help="Every release, and what an upgrade changes.")
-    ] = False,
-    deterministic: bool = False,
-    limits: Limits = "documented",
-    report: Report = None,
-    json: Json = False,
-    csv: Csv = False,
-) -> None:
+def diff_command(operator: str, arguments: Arguments, options: DiffOptions) -> None:
     """Compare one call across products, SoCs and releases: outcome, path, cores, buffer, workspace
     and order.
     """
     comparison = diff(
         operator,
-        product=product,
-        soc=soc,
-        release=chosen_release(release, releases),
-        deterministic=deterministic,
-        limits=limits,
+        product=options.product,
+        soc=options.soc,
+        release=chosen_release(options.release, options.releases),
+        deterministic=options.deterministic,
+        limits=options.limits,
         **typed_specs(operator, arguments),
     )
     reproducing = reproducing_command(
         DEVICE_OF_REPORT | {("--release", "--releases"): default_release()}
     )
-    write_document(report, comparison, reproducing)
-    print_answer("diff", comparison, json=json, csv="rows" if csv else "")
+    write_document(options.report, comparison, reproducing)
+    print_answer("diff", comparison, json=options.json, csv="rows" if options.csv else "")

@@ -1,6 +1,7 @@
 """``npu-sim limits``."""
 
 import inspect
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -13,39 +14,41 @@ from npu_sim.cores import default_release
 from npu_sim.questions.limits import limits
 
 
-@command(limits, PerOperator())
-def limits_command(
-    operator: str,
-    arguments: Arguments,
-    *,
-    vary: list[str] | None = None,
+@dataclass(frozen=True, kw_only=True)
+class LimitsOptions:
+    """Options of ``npu-sim limits``."""
+
+    vary: list[str] | None = None
     set: Annotated[
         list[str] | None,
         typer.Option(
             help="A size, dtype or switch by its natural name, such as rows=4096; repeatable."
         ),
-    ] = None,
-    product: Products = None,
-    soc: Socs = None,
-    release: str | None = None,
-    deterministic: bool = False,
-    report: Report = None,
-    figure: Figure = None,
-    json: Json = False,
-    csv: Csv = False,
-) -> None:
+    ] = None
+    product: Products = None
+    soc: Socs = None
+    release: str | None = None
+    deterministic: bool = False
+    report: Report = None
+    figure: Figure = None
+    json: Json = False
+    csv: Csv = False
+
+
+@command(limits, PerOperator())
+def limits_command(operator: str, arguments: Arguments, options: LimitsOptions) -> None:
     """Find the documented and the hardware bounds of an argument on every product."""
-    natural = named_values("set", set or (), inspect.signature(limits).parameters)
+    natural = named_values("set", options.set or (), inspect.signature(limits).parameters)
     table = limits(
         operator,
-        vary=vary,
-        product=product,
-        soc=soc,
-        release=release,
-        deterministic=deterministic,
+        vary=options.vary,
+        product=options.product,
+        soc=options.soc,
+        release=options.release,
+        deterministic=options.deterministic,
         **{**typed_specs(operator, arguments), **natural},
     )
     reproducing = reproducing_command(DEVICE_OF_REPORT | {("--release",): default_release()})
-    write_document(report, table, reproducing)
-    write_figure(figure, table)
-    print_answer("limits", table, json=json, csv="rows" if csv else "")
+    write_document(options.report, table, reproducing)
+    write_figure(options.figure, table)
+    print_answer("limits", table, json=options.json, csv="rows" if options.csv else "")

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from dataclasses import dataclass
 from json import loads
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from npu_sim.cli.arguments import named_values
-from npu_sim.cli.call_files import NOT_ACCEPTED, CallReleases, write_matrix_report
-from npu_sim.cli.options import Json, Products, Report, Socs, chosen_release, command
+from npu_sim.cli.call_files import NOT_ACCEPTED, CallFileOptions, write_matrix_report
+from npu_sim.cli.options import command
 from npu_sim.cli.output_files import require_writable
 from npu_sim.cli.printing import print_json, print_text
 from npu_sim.functions import model
@@ -30,14 +31,14 @@ EPILOG = (
 )
 
 
-@command(model, epilog=EPILOG)
-def model_command(
-    config: Config,
-    *,
-    batch: int = 1,
-    sequence: int = 4096,
-    dtype: str = "bf16",
-    optimizer: str | None = None,
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(CallFileOptions):
+    """Options of ``npu-sim model``."""
+
+    batch: int = 1
+    sequence: int = 4096
+    dtype: str = "bf16"
+    optimizer: str | None = None
     set: Annotated[
         list[str] | None,
         typer.Option(
@@ -45,40 +46,37 @@ def model_command(
             "repeated.",
             metavar="NAME=VALUE",
         ),
-    ] = None,
-    products: Products = None,
-    soc: Socs = None,
-    release: str | None = None,
-    releases: CallReleases = False,
-    deterministic: bool = False,
-    out: Annotated[Path | None, typer.Option(callback=require_writable)] = None,
-    report: Report = None,
+    ] = None
+    deterministic: bool = False
+    out: Annotated[Path | None, typer.Option(callback=require_writable)] = None
     lines: Annotated[
         bool, typer.Option(help="Print what is not accepted and the remarks as sentences only.")
-    ] = False,
-    json: Json = False,
-) -> None:
+    ] = False
+
+
+@command(model, epilog=EPILOG)
+def model_command(config: Config, options: ModelOptions) -> None:
     """Show the calls of a step of training of a model: outcome, path, launches, workspace, lower
     bound and estimate of each and in total, and where products differ.
     """
-    sizes = named_values("set", set or (), inspect.signature(model).parameters)
+    sizes = named_values("set", options.set or (), inspect.signature(model).parameters)
     matrix = model(
         config,
-        batch=batch,
-        sequence=sequence,
-        dtype=dtype,
-        optimizer=optimizer,
-        deterministic=deterministic,
-        products=products,
-        soc=soc,
-        release=chosen_release(release, releases),
-        out=out,
+        batch=options.batch,
+        sequence=options.sequence,
+        dtype=options.dtype,
+        optimizer=options.optimizer,
+        deterministic=options.deterministic,
+        products=options.products,
+        soc=options.soc,
+        release=options.chosen_release,
+        out=options.out,
         **{name: _json_or_text(text) for name, text in sizes.items()},
     )
-    write_matrix_report(report, matrix, config)
-    if json:
+    write_matrix_report(options.report, matrix, config)
+    if options.json:
         print_json("preflight", {"file": config, **matrix.as_dict()})
-    elif lines:
+    elif options.lines:
         for line in error_lines(matrix, config, ""):
             print(line)
         print_text(*recorded_lines(matrix))

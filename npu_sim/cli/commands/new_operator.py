@@ -1,5 +1,6 @@
 """``npu-sim new-operator``."""
 
+from dataclasses import dataclass
 from importlib import resources
 from importlib.util import find_spec
 from keyword import iskeyword
@@ -20,14 +21,17 @@ FILES = {"operator.txt": "{name}.py", "operator_test.txt": "test_{name}.py"}
 """Templates, and the files made from them."""
 
 
-@command()
-def new_operator_command(
-    name: Name,
-    *,
+@dataclass(frozen=True, kw_only=True)
+class NewOperatorOptions:
+    """Options of ``npu-sim new-operator``."""
+
     out: Annotated[
         Path, typer.Option(help="Folder for the new folder NAME with the two files.")
-    ] = Path(),
-) -> None:
+    ] = Path()
+
+
+@command()
+def new_operator_command(name: Name, options: NewOperatorOptions) -> None:
     """Write a working operator with its tests, as a template to edit."""
     is_name = name.isidentifier() and not iskeyword(name) and name == name.lower()
     if not is_name or name in OPERATOR_NAMES or find_spec(name) is not None:
@@ -37,7 +41,7 @@ def new_operator_command(
             "a Python name in lower case that neither an operator nor an installed module has",
             name=shown(name),
         )
-    folder = out / name
+    folder = options.out / name
     if folder.exists():
         raise UsageError(
             "name", "{folder} exists", "another name, or --out", folder=shown(str(folder))

@@ -2,13 +2,14 @@
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from npu_sim.cli.call_files import NOT_ACCEPTED, CallReleases, write_matrix_report
-from npu_sim.cli.options import Json, Products, Report, Socs, chosen_release, command
+from npu_sim.cli.call_files import NOT_ACCEPTED, CallFileOptions, write_matrix_report
+from npu_sim.cli.options import command
 from npu_sim.cli.output_files import require_writable
 from npu_sim.cli.printing import print_json, print_text
 from npu_sim.cli.progress import with_progress
@@ -48,88 +49,85 @@ EPILOG = (
 )
 
 
-@command(preflight, epilog=EPILOG)
-def preflight_command(
-    calls: Calls,
-    *,
-    products: Products = None,
-    soc: Socs = None,
-    release: str | None = None,
-    releases: CallReleases = False,
-    max_workspace: str | None = None,
-    fail_on: str = "refused",
-    informational: str | None = None,
-    baseline: Path | None = None,
+@dataclass(frozen=True, kw_only=True)
+class PreflightOptions(CallFileOptions):
+    """Options of ``npu-sim preflight``."""
+
+    max_workspace: str | None = None
+    fail_on: str = "refused"
+    informational: str | None = None
+    baseline: Path | None = None
     write_baseline: Annotated[
         Path | None,
         typer.Option(
             help="Accept all findings and write them to this file, for --baseline.",
             callback=require_writable,
         ),
-    ] = None,
+    ] = None
     lines: Annotated[
         bool, typer.Option(help="Print only what is not accepted, as file:line: error: message.")
-    ] = False,
+    ] = False
     out: Annotated[
         Path | None,
         typer.Option(
             help="File for the results: one JSON object a line, with the whole plan.",
             callback=require_writable,
         ),
-    ] = None,
+    ] = None
     junit: Annotated[
         Path | None, typer.Option(help="File for JUnit XML.", callback=require_writable)
-    ] = None,
+    ] = None
     sarif: Annotated[
         Path | None,
         typer.Option(
             help="File for SARIF 2.1.0, which code hosts show.", callback=require_writable
         ),
-    ] = None,
+    ] = None
     timeline: Annotated[
         bool,
         typer.Option(
             help="Add launches, lower bounds and estimates of every call, and their sums."
         ),
-    ] = False,
-    report: Report = None,
-    json: Json = False,
-) -> None:
+    ] = False
+
+
+@command(preflight, epilog=EPILOG)
+def preflight_command(calls: Calls, options: PreflightOptions) -> None:
     """Check a file of calls on products, SoCs and releases: statuses, plans and peak workspace,
     without data.
     """
     matrix = with_progress(
         lambda progress: preflight(
             calls,
-            products=products,
-            soc=soc,
-            release=chosen_release(release, releases),
-            max_workspace=max_workspace,
-            fail_on=fail_on,
-            informational=informational,
-            baseline=baseline,
-            timed=timeline,
-            whole=out is not None,
+            products=options.products,
+            soc=options.soc,
+            release=options.chosen_release,
+            max_workspace=options.max_workspace,
+            fail_on=options.fail_on,
+            informational=options.informational,
+            baseline=options.baseline,
+            timed=options.timeline,
+            whole=options.out is not None,
             progress=progress,
         )
     )
 
     with using_arguments(in_a_line):
-        if write_baseline is not None:
+        if options.write_baseline is not None:
             matrix.accept_all()
-            write_findings(write_baseline, matrix.baseline)
-        if sarif is not None:
-            write_sarif(sarif, matrix, str(calls))
-        if out is not None:
-            write_results(out, matrix)
-        if junit is not None:
-            write_junit(junit, matrix, str(calls))
-        write_matrix_report(report, matrix, calls.name)
+            write_findings(options.write_baseline, matrix.baseline)
+        if options.sarif is not None:
+            write_sarif(options.sarif, matrix, str(calls))
+        if options.out is not None:
+            write_results(options.out, matrix)
+        if options.junit is not None:
+            write_junit(options.junit, matrix, str(calls))
+        write_matrix_report(options.report, matrix, calls.name)
         _write_step_summary(matrix)
-        if json:
+        if options.json:
             print_json("preflight", {"file": str(calls), **matrix.as_dict()})
-        elif lines:
-            for line in error_lines(matrix, str(calls), str(baseline)):
+        elif options.lines:
+            for line in error_lines(matrix, str(calls), str(options.baseline)):
                 print(line)
         else:
             _print(matrix, calls)

@@ -1,5 +1,6 @@
 """``npu-sim products``."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -16,7 +17,14 @@ Names = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProductsOptions:
+    """Options of ``npu-sim products``."""
+
+    json: Json = False
+
+
 @command(products)
-def products_command(names: Names = None, *, json: Json = False) -> None:
+def products_command(options: ProductsOptions, names: Names = None) -> None:
     """List products, SoCs, cores, buffers, dtypes and supported operators."""
-    print_answer("products", products(*names or ()), json=json)
+    print_answer("products", products(*names or ()), json=options.json)

@@ -6,6 +6,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -35,18 +36,22 @@ SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 """Arguments after the script belong to the script."""
 
 
-@command(epilog=EPILOG, settings=SETTINGS)
-def record_command(
-    script: Script,
-    arguments: ScriptArguments = None,
-    *,
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions:
+    """Options of ``npu-sim record``."""
+
     out: Annotated[
         Path, typer.Option(help="File for the calls, which npu-sim preflight reads.")
-    ] = Path("calls.jsonl"),
-    overwrite: Annotated[
-        bool, typer.Option(help="Replace the file of an earlier recording.")
-    ] = False,
-    json: Json = False,
+    ] = Path("calls.jsonl")
+    overwrite: Annotated[bool, typer.Option(help="Replace the file of an earlier recording.")] = (
+        False
+    )
+    json: Json = False
+
+
+@command(epilog=EPILOG, settings=SETTINGS)
+def record_command(
+    script: Script, options: RecordOptions, arguments: ScriptArguments = None
 ) -> None:
     """Run a training script and write down the calls it makes of the operators, forward and
     backward.
@@ -61,12 +66,12 @@ def record_command(
     own_options = ("--out", "--overwrite", "--json")
     passed_on = [name for name in arguments or () if name.partition("=")[0] in own_options]
     order = "{options} belong to the script; options of npu-sim stand before it"
-    if out.exists() and not overwrite:
+    if options.out.exists() and not options.overwrite:
         raise UsageError(
             "out",
             "{target} exists already",
             order if passed_on else "replace it with --overwrite, or name another",
-            target=out,
+            target=options.out,
             options=" ".join(passed_on),
         )
     try:
@@ -74,9 +79,9 @@ def record_command(
     except ImportError as error:
         raise UsageError("record", "{error}", error=error) from None
 
-    file = out.absolute()  # the script may change the directory
+    file = options.out.absolute()  # the script may change the directory
     with contextlib.ExitStack() as watching:
-        if json:  # standard output holds the JSON alone
+        if options.json:  # standard output holds the JSON alone
             watching.enter_context(contextlib.redirect_stdout(sys.stderr))
         recording = watching.enter_context(record(file))
 
@@ -84,10 +89,10 @@ def record_command(
             watching.close()  # writes the calls
             if recording.forked:  # the process that records writes them
                 return
-            if json:
+            if options.json:
                 print_json("calls", recording.as_dict())
             else:
-                print_text(recording_view(recording.as_dict(), str(out)))
+                print_text(recording_view(recording.as_dict(), str(options.out)))
             if passed_on:
                 print_text(say(order, options=" ".join(passed_on)), error=True)
 
@@ -99,13 +104,12 @@ def record_command(
 
             if ended_at_missing_name(end):
                 text = "{out} has the {count} calls up to this name, which is not available here"
-                print_text(
-                    Verbatim(say(text, count=len(recording), out=Verbatim(str(out)))), error=True
-                )
+                reached = say(text, count=len(recording), out=Verbatim(str(options.out)))
+                print_text(Verbatim(reached), error=True)
             raise
         except KeyboardInterrupt:
             text = "interrupted: {count} calls recorded so far, {out} is not written"
-            INTERRUPTION.report(say(text, count=len(recording), out=Verbatim(str(out))))
+            INTERRUPTION.report(say(text, count=len(recording), out=Verbatim(str(options.out))))
             raise
     finish()
 

@@ -1,5 +1,6 @@
 """``npu-sim study``: studies of a call on the user's own data."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -8,13 +9,23 @@ from npu_sim.cli.arguments import Arguments
 from npu_sim.cli.arrays import typed_arrays
 from npu_sim.cli.help import NpuSimGroup
 from npu_sim.cli.operators import operator_group
-from npu_sim.cli.options import Json, PerOperator, Report, Rows, RowsOut, Seed, Threads, command
+from npu_sim.cli.options import (
+    DeviceOptions,
+    Json,
+    PerOperator,
+    Report,
+    Rows,
+    RowsOut,
+    Seed,
+    Threads,
+    command,
+)
 from npu_sim.cli.output import print_answer, write_document, write_report
 from npu_sim.cli.printing import print_json, print_text
 from npu_sim.cli.progress import with_progress
 from npu_sim.cli.reproducing import command_on
 from npu_sim.cli.threads import limit_threads
-from npu_sim.cores import Profile, load_profile
+from npu_sim.cores import Profile
 from npu_sim.files.writing import write_text
 from npu_sim.framework.target import CoreOrder
 from npu_sim.language import say
@@ -29,41 +40,46 @@ from npu_sim.studies.invariance import study_invariance
 from npu_sim.studies.precision import study_precision
 
 
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions(DeviceOptions):
+    """Options of every study."""
+
+    seed: Seed = 0
+    threads: Threads = None
+    report: Report = None
+    json: Json = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeterminismOptions(StudyOptions):
+    """Options of ``npu-sim study determinism``."""
+
+    random_orders: Annotated[int, typer.Option(min=0)] = 32
+    rows: Rows = False
+    rows_out: RowsOut = None
+    deterministic: Annotated[bool, typer.Option(help=" ", hidden=True)] = False
+
+
 @command(study_determinism, PerOperator(computes=True))
-def determinism_command(
-    operator: str,
-    arguments: Arguments,
-    *,
-    product: str | None = None,
-    soc: str | None = None,
-    release: str | None = None,
-    seed: Seed = 0,
-    threads: Threads = None,
-    report: Report = None,
-    json: Json = False,
-    random_orders: Annotated[int, typer.Option(min=0)] = 32,
-    rows: Rows = False,
-    rows_out: RowsOut = None,
-    deterministic: Annotated[bool, typer.Option(help=" ", hidden=True)] = False,
-) -> None:
+def determinism_command(operator: str, arguments: Arguments, options: DeterminismOptions) -> None:
     """Try many legal orders of the cores' additions and show what moves."""
-    profile = load_profile(product, soc, release)
-    call = _call(operator, arguments, profile, seed, threads)
+    profile = options.profile()
+    call = _call(operator, arguments, profile, options.seed, options.threads)
     study = with_progress(
         lambda progress: study_determinism(
             operator,
-            random_orders=random_orders,
-            seed=seed,
-            deterministic=deterministic,
+            random_orders=options.random_orders,
+            seed=options.seed,
+            deterministic=options.deterministic,
             progress=progress,
             **call,
         )
     )
-    _show(study, profile, seed, report, json)
+    _show(study, profile, options.seed, options.report, options.json)
     variable_rows = [output.rows for output in study.outputs]
-    if rows_out is not None:
-        write_text(rows_out, rows_csv(variable_rows))
-    if rows and not json:
+    if options.rows_out is not None:
+        write_text(options.rows_out, rows_csv(variable_rows))
+    if options.rows and not options.json:
         print_text(rows_view(variable_rows))
 
 
@@ -75,81 +91,65 @@ def _meanings(operator: str) -> str:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class PrecisionOptions(StudyOptions):
+    """Options of ``npu-sim study precision``."""
+
+    deterministic: bool = False
+
+
 @command(study_precision, PerOperator(computes=True, epilog=_meanings))
-def precision_command(
-    operator: str,
-    arguments: Arguments,
-    *,
-    product: str | None = None,
-    soc: str | None = None,
-    release: str | None = None,
-    seed: Seed = 0,
-    threads: Threads = None,
-    report: Report = None,
-    json: Json = False,
-    deterministic: bool = False,
-) -> None:
+def precision_command(operator: str, arguments: Arguments, options: PrecisionOptions) -> None:
     """Measure the error of every dtype and math type against float64, with verdicts and causes."""
-    profile = load_profile(product, soc, release)
-    call = _call(operator, arguments, profile, seed, threads)
+    profile = options.profile()
+    call = _call(operator, arguments, profile, options.seed, options.threads)
     study = with_progress(
         lambda progress: study_precision(
-            operator, deterministic=deterministic, progress=progress, **call
+            operator, deterministic=options.deterministic, progress=progress, **call
         )
     )
-    _show(study, profile, seed, report, json)
+    _show(study, profile, options.seed, options.report, options.json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InvarianceOptions(StudyOptions):
+    """Options of ``npu-sim study invariance``."""
 
 
 @command(study_invariance, PerOperator(computes=True))
-def invariance_command(
-    operator: str,
-    arguments: Arguments,
-    *,
-    product: str | None = None,
-    soc: str | None = None,
-    release: str | None = None,
-    seed: Seed = 0,
-    threads: Threads = None,
-    report: Report = None,
-    json: Json = False,
-) -> None:
+def invariance_command(operator: str, arguments: Arguments, options: InvarianceOptions) -> None:
     """Test whether the bits of a result change with batch, position, padding, cores, product, mode
     or dtype path.
     """
-    profile = load_profile(product, soc, release)
-    call = _call(operator, arguments, profile, seed, threads)
+    profile = options.profile()
+    call = _call(operator, arguments, profile, options.seed, options.threads)
     study = with_progress(lambda progress: study_invariance(operator, progress=progress, **call))
-    _show(study, profile, seed, report, json)
+    _show(study, profile, options.seed, options.report, options.json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertificateOptions(StudyOptions):
+    """Options of ``npu-sim study certificate``."""
+
+    deterministic: bool = False
+    core_order: CoreOrder = "sequential"
+    probe: bool = True
 
 
 @command(certify, PerOperator(computes=True))
-def certificate_command(
-    operator: str,
-    arguments: Arguments,
-    *,
-    product: str | None = None,
-    soc: str | None = None,
-    release: str | None = None,
-    seed: Seed = 0,
-    threads: Threads = None,
-    report: Report = None,
-    json: Json = False,
-    deterministic: bool = False,
-    core_order: CoreOrder = "sequential",
-    probe: bool = True,
-) -> None:
+def certificate_command(operator: str, arguments: Arguments, options: CertificateOptions) -> None:
     """Print the exact summation tree of every class of output elements, recovered from the kernel
     as well.
     """
-    profile = load_profile(product, soc, release)
-    call = _call(operator, arguments, profile, seed, threads)
+    profile = options.profile()
+    call = _call(operator, arguments, profile, options.seed, options.threads)
     certificates = with_progress(
         lambda progress: certify(
             operator,
-            probe=probe,
-            deterministic=deterministic,
-            core_order=core_order,
-            seed=seed,
+            probe=options.probe,
+            deterministic=options.deterministic,
+            core_order=options.core_order,
+            seed=options.seed,
             progress=progress,
             **call,
         )
@@ -157,9 +157,9 @@ def certificate_command(
     found, lines = len(certificates), list(certificate_lines(certificates))
     headline = say("{operator}: {found} classes of elements", operator=operator, found=found)
     data = {"certificates": [certificate.as_dict() for certificate in certificates]}
-    reproducing = command_on(profile, core_order=core_order, seed=seed)
-    write_report(report, lambda: study_report(headline, lines, data, reproducing))
-    if json:
+    reproducing = command_on(profile, core_order=options.core_order, seed=options.seed)
+    write_report(options.report, lambda: study_report(headline, lines, data, reproducing))
+    if options.json:
         print_json("study", {"operator": operator, **data})
     else:
         listed = lines_table(lines[: 2 * SHOWN_CLASSES])

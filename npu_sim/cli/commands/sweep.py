@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,64 +59,66 @@ def epilog(operator: str) -> str:
     )
 
 
-@command(run_sweep, PerOperator(takes_arguments=False, epilog=epilog))
-def sweep_command(
-    operator: str,
-    *,
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions:
+    """Options of ``npu-sim sweep``."""
+
     grid: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             help="name=values, repeatable: values with commas, ranges 1..100, 0..100:+5, "
             "1..4096:*2; with --sample also 1..100000:log. Other names keep their default value."
         ),
-    ] = [],  # noqa: B006  (typer reads it)
+    ] = None
     sample: Annotated[
         int | None,
         typer.Option(
             help="Draw this many random calls from the grid instead of every combination."
         ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
+    ] = None
+    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0
     columns: Annotated[
         str | None, typer.Option(help="Columns to keep, with commas; all when left out.")
-    ] = None,
+    ] = None
     out: Annotated[
         Path | None,
         typer.Option(help="A new folder (.npy columns), or a file ending in .csv or .parquet."),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option(help="Go on with the interrupted sweep of --out.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option(help="Replace what a sweep wrote to --out before.")
-    ] = False,
-    engine: Annotated[str, typer.Option(help="local, or dask: a Dask cluster.")] = "local",
+    ] = None
+    resume: Annotated[bool, typer.Option(help="Go on with the interrupted sweep of --out.")] = False
+    overwrite: Annotated[bool, typer.Option(help="Replace what a sweep wrote to --out before.")] = (
+        False
+    )
+    engine: Annotated[str, typer.Option(help="local, or dask: a Dask cluster.")] = "local"
     scheduler: Annotated[
         str | None,
         typer.Option(
             help="Address of a Dask scheduler; without it a cluster of processes is started here."
         ),
-    ] = None,
+    ] = None
     threads: Annotated[
         int | None,
         typer.Option(
             help="Threads, or worker processes of a cluster started here; all cores when left out."
         ),
-    ] = None,
+    ] = None
     check: Annotated[
         int, typer.Option(help="Plan so many random rows again one by one and compare.", min=0)
-    ] = 0,
-    report: Report = None,
-    json: Json = False,
-) -> None:
+    ] = 0
+    report: Report = None
+    json: Json = False
+
+
+@command(run_sweep, PerOperator(takes_arguments=False, epilog=epilog))
+def sweep_command(operator: str, options: SweepOptions) -> None:
     """Plan a grid or a random sample of calls: millions of shapes, dtypes, products and modes."""
-    if str(out) == "-":
+    if str(options.out) == "-":
         raise UsageError(
             "out",
             "out = {out}: a sweep is not written to standard output",
             "a new folder, or a file ending in .csv or .parquet",
-            out=out,
+            out=options.out,
         )
+    grid, columns = options.grid or [], options.columns
     chosen = None if columns is None else [name.strip() for name in columns.split(",")]
     values = named_values("grid", grid, ())
     started = time.perf_counter()
@@ -124,34 +127,38 @@ def sweep_command(
         return run_sweep(
             operator,
             values,
-            sample=sample,
-            seed=seed,
+            sample=options.sample,
+            seed=options.seed,
             columns=chosen,
-            out=out,
-            resume=resume,
-            overwrite=overwrite,
-            engine=engine,
-            scheduler=scheduler,
-            threads=threads,
-            check=check,
+            out=options.out,
+            resume=options.resume,
+            overwrite=options.overwrite,
+            engine=options.engine,
+            scheduler=options.scheduler,
+            threads=options.threads,
+            check=options.check,
             progress=progress,
         )
 
-    summary, different = with_progress(lambda shown: _reported(swept, shown, out))
+    summary, different = with_progress(lambda shown: _reported(swept, shown, options.out))
     seconds = time.perf_counter() - started
-    drawn = {} if report is None else _write_report(report, summary, seed, grid)
-    if json:
+    drawn = (
+        {} if options.report is None else _write_report(options.report, summary, options.seed, grid)
+    )
+    if options.json:
         data = {
             **summary.as_dict(),
             "seconds": seconds,
             "rows_per_second": summary.rows_now / max(summary.seconds, 1e-9),
-            "out": str(out) if out else None,
-            "checked": check,
+            "out": str(options.out) if options.out else None,
+            "checked": options.check,
             "different": [difference._asdict() for difference in different],
         }
         print_json("sweep", {**data, **drawn})
     else:
-        print_text(lines_table(_summary_lines(summary, seconds, out, check, different)))
+        print_text(
+            lines_table(_summary_lines(summary, seconds, options.out, options.check, different))
+        )
     if different:
         sys.exit(DIFFERENT)
 

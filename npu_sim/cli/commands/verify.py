@@ -1,6 +1,7 @@
 """``npu-sim verify``."""
 
 import sys
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -20,65 +21,67 @@ UNREACHABLE_EXIT_CODE = 1
 """Exit code of ``verify`` when an output is unreachable."""
 
 
-@command(verify, PerOperator(computes=True, takes_files=True))
-def verify_command(
-    operator: str,
-    arguments: Arguments,
-    *,
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions:
+    """Options of ``npu-sim verify``."""
+
     product: Annotated[
         str | None,
         typer.Option(
             help="Product or SoC by any name, or a profile file ending in .yaml; every product "
             "that has the operator when left out."
         ),
-    ] = None,
+    ] = None
     soc: Annotated[
         str | None, typer.Option(help="SoC, such as Ascend910B3 or 910B3; every one when left out.")
-    ] = None,
+    ] = None
     release: Annotated[
         str | None, typer.Option(help="Release of the product's software; every one when left out.")
-    ] = None,
-    deterministic: BothModes = None,
-    limits: Limits = "documented",
-    budget: Annotated[int, typer.Option(min=1)] = BUDGET,
-    total_budget: Annotated[int, typer.Option(min=1)] = TOTAL_BUDGET,
-    seed: Seed = 0,
+    ] = None
+    deterministic: BothModes = None
+    limits: Limits = "documented"
+    budget: Annotated[int, typer.Option(min=1)] = BUDGET
+    total_budget: Annotated[int, typer.Option(min=1)] = TOTAL_BUDGET
+    seed: Seed = 0
     against: Annotated[
         str | None,
         typer.Option(
             help="File with a second result of the measured output: which rows differ, by how "
             "much, and whether both are possible."
         ),
-    ] = None,
-    explain: bool = True,
-    threads: Threads = None,
-    report: Report = None,
-    json: Json = False,
-) -> None:
+    ] = None
+    explain: bool = True
+    threads: Threads = None
+    report: Report = None
+    json: Json = False
+
+
+@command(verify, PerOperator(computes=True, takes_files=True))
+def verify_command(operator: str, arguments: Arguments, options: VerifyOptions) -> None:
     """Test whether a product can have produced measured outputs (.npy files under the names of the
     results) from the inputs, bit by bit. SoC, release and determinism are optional.
     """
     arrays = read_arrays(operator, arguments)
-    if against is not None:
-        arrays["against"] = read_tensor("against", against)
-    limit_threads(threads)
+    if options.against is not None:
+        arrays["against"] = read_tensor("against", options.against)
+    limit_threads(options.threads)
     answer = with_progress(
         lambda progress: verify(
             operator,
-            product=product,
-            soc=soc,
-            release=release,
-            deterministic=deterministic,
-            limits=limits,
-            budget=budget,
-            total_budget=total_budget,
-            seed=seed,
-            explain=explain,
+            product=options.product,
+            soc=options.soc,
+            release=options.release,
+            deterministic=options.deterministic,
+            limits=options.limits,
+            budget=options.budget,
+            total_budget=options.total_budget,
+            seed=options.seed,
+            explain=options.explain,
             progress=progress,
             **arrays,
         )
     )
-    write_document(report, answer, reproducing_command({}))
-    print_answer("verification", answer, json=json)
+    write_document(options.report, answer, reproducing_command({}))
+    print_answer("verification", answer, json=options.json)
     if answer.status == "unreachable":
         sys.exit(UNREACHABLE_EXIT_CODE)

@@ -1,6 +1,7 @@
 """The command ``kit``."""
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -33,44 +34,49 @@ EPILOG = (
 )
 
 
-@command(kit, epilog=EPILOG)
-def kit_command(
-    calls: Calls = None,
-    *,
-    soc: str | None = None,
-    release: str | None = None,
-    out: str = "kit",
+@dataclass(frozen=True, kw_only=True)
+class KitOptions:
+    """Options of ``npu-sim kit``."""
+
+    soc: str | None = None
+    release: str | None = None
+    out: str = "kit"
     check: Annotated[
         Path | None,
         typer.Option(
             help="Judge the results that a device wrote into this folder, and write "
             "evidence.jsonl there."
         ),
-    ] = None,
+    ] = None
     rehearse: Annotated[
         Path | None,
         typer.Option(
             help="Run the script of this folder on a device that npu_sim plays, and judge the "
             "results: what --check will show. Needs PyTorch; nothing is written into the folder."
         ),
-    ] = None,
-    report: Report = None,
-    json: Json = False,
-) -> None:
+    ] = None
+    report: Report = None
+    json: Json = False
+
+
+@command(kit, epilog=EPILOG)
+def kit_command(options: KitOptions, calls: Calls = None) -> None:
     """Write calls for your device, with a script that runs them, and judge its results."""
-    if check is None and rehearse is None:
-        if report is not None:
+    if options.check is None and options.rehearse is None:
+        if options.report is not None:
             raise UsageError(
                 "report",
                 "--report shows the results of a device",
                 "add --check FOLDER or --rehearse FOLDER",
             )
         written = with_progress(
-            lambda progress: kit(calls, soc=soc, release=release, out=out, progress=progress)
+            lambda progress: kit(
+                calls, soc=options.soc, release=options.release, out=options.out, progress=progress
+            )
         )
-        print_answer("kit", written, json=json)
+        print_answer("kit", written, json=options.json)
         return
-    given = {"CALLS": calls, "--check": check, "--rehearse": rehearse}
+    given = {"CALLS": calls, "--check": options.check, "--rehearse": options.rehearse}
     both = [name for name, value in given.items() if value is not None]
     if len(both) > 1:
         message = "{first} and {second} exclude each other"
@@ -79,13 +85,13 @@ def kit_command(
         )
 
     def judged(progress: Progress) -> KitCheck:
-        if rehearse is not None:
-            return rehearse_kit(rehearse, progress=progress)
-        assert check is not None
-        return check_kit(check, progress=progress)
+        if options.rehearse is not None:
+            return rehearse_kit(options.rehearse, progress=progress)
+        assert options.check is not None
+        return check_kit(options.check, progress=progress)
 
     answer = with_progress(judged)
-    write_document(report, answer, reproducing_command({}))
-    print_answer("kit_check", answer, json=json)
+    write_document(options.report, answer, reproducing_command({}))
+    print_answer("kit_check", answer, json=options.json)
     if answer.contradicted:
         sys.exit(CONTRADICTED)

@@ -1,5 +1,6 @@
 """The command ``explore``."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -13,33 +14,31 @@ Profiles = Annotated[
     list[str] | None,
     typer.Argument(help="Profile files of your own to choose from, besides the shipped products."),
 ]
-Host = Annotated[
-    str,
-    typer.Option(
-        "--host", help="Address to listen on; other machines reach any but the loopback address."
-    ),
-]
-Known = Annotated[
-    bool,
-    typer.Option(
-        "--i-know",
-        help="Listen on an address that other machines reach: who has the link can use this one.",
-    ),
-]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")]
-Browser = Annotated[
-    bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
-]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExploreOptions:
+    """Options of ``npu-sim explore``."""
+
+    host: Annotated[
+        str,
+        typer.Option(
+            help="Address to listen on; other machines reach any but the loopback address."
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8642
+    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True
+    i_know: Annotated[
+        bool,
+        typer.Option(
+            help="Listen on an address that other machines reach: who has the link can use this "
+            "one."
+        ),
+    ] = False
 
 
 @command()
-def explore_command(
-    profiles: Profiles = None,
-    host: Host = "127.0.0.1",
-    port: Port = 8642,
-    browser: Browser = True,
-    i_know: Known = False,
-) -> None:
+def explore_command(options: ExploreOptions, profiles: Profiles = None) -> None:
     """Plan in the browser: a page on this machine only, which changes as you type."""
     try:
         from npu_sim.tools.explorer.access import LOCAL_NAMES
@@ -52,7 +51,8 @@ def explore_command(
             name=error.name,
         ) from None
 
-    if host not in LOCAL_NAMES and not i_know:
+    host, port = options.host, options.port
+    if host not in LOCAL_NAMES and not options.i_know:
         raise UsageError(
             "host",
             "host = {host}: other machines would reach the explorer, which computes any call it "
@@ -78,7 +78,7 @@ def explore_command(
             strerror=error.strerror,
         ) from None
     print(say("npu-sim explorer: {address}\nstop with Ctrl+C", address=address), flush=True)
-    if browser:
+    if options.browser:
         import webbrowser
 
         webbrowser.open(address)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import dataclass
 from json import loads
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from npu_sim.cli.errors import REFUSED_EXIT_CODE, USAGE
-from npu_sim.cli.options import Json, command
+from npu_sim.cli.options import DeviceOptions, Json, command
 from npu_sim.cli.output import print_answer
 from npu_sim.questions.preflight_lines import MalformedLineError, require_keys
 from npu_sim.status import UsageError, shown
@@ -30,14 +31,11 @@ File = Annotated[
 ]
 
 
-@command(diagnose)
-def diagnose_command(
-    file: File,
-    *,
-    product: str | None = None,
-    soc: str | None = None,
-    release: str | None = None,
-    deterministic: bool = False,
+@dataclass(frozen=True, kw_only=True)
+class DiagnoseOptions(DeviceOptions):
+    """Options of ``npu-sim diagnose``."""
+
+    deterministic: bool = False
     call_line: Annotated[
         str | None,
         typer.Option(
@@ -46,22 +44,25 @@ def diagnose_command(
             "inputs, and where they differ from the options product, soc, release and "
             "deterministic; it is planned.",
         ),
-    ] = None,
-    json: Json = False,
-) -> None:
+    ] = None
+    json: Json = False
+
+
+@command(diagnose)
+def diagnose_command(file: File, options: DiagnoseOptions) -> None:
     """Read an error text or a log: code and stage in words, the operator where the text proves
     it, the argument, and of a device exception (plog or exception dump) the tiling fields.
     """
     device: dict[str, Any] = {
-        "product": product,
-        "soc": soc,
-        "release": release,
-        "deterministic": deterministic,
+        "product": options.product,
+        "soc": options.soc,
+        "release": options.release,
+        "deterministic": options.deterministic,
     }
-    call = {} if call_line is None else _call(call_line)
+    call = {} if options.call_line is None else _call(options.call_line)
     text = decoded(sys.stdin.buffer) if file == "-" else _text_or_path(file)
     diagnosis = diagnose(text, **{**device, **call})
-    print_answer("diagnosis", diagnosis, json=json)
+    print_answer("diagnosis", diagnosis, json=options.json)
     if diagnosis.refusal is not None:
         sys.exit(REFUSED_EXIT_CODE)
     if not diagnosis.known:

@@ -1,14 +1,14 @@
 """The command ``profile``."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from npu_sim.cli.options import Csv, Json, Report, command
+from npu_sim.cli.options import Csv, DeviceOptions, Json, Report, command
 from npu_sim.cli.output import print_answer, print_csv, write_report
 from npu_sim.cli.output_files import require_writable
 from npu_sim.cli.printing import print_json, print_text
@@ -29,35 +29,32 @@ ProfileFile = Annotated[
 ]
 
 
-@command(read_profile)
-def profile_command(
-    file: ProfileFile,
-    *,
-    product: str | None = None,
-    soc: str | None = None,
-    release: str | None = None,
-    report: Report = None,
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions(DeviceOptions):
+    """Options of ``npu-sim profile``."""
+
+    report: Report = None
     trace: Annotated[
         Path | None,
         typer.Option(
             help="Write measured launches and their bounds as a trace for Perfetto.",
             callback=require_writable,
         ),
-    ] = None,
+    ] = None
     calibrate: Annotated[
         bool,
         typer.Option(
             help="Read the device's clock and memory ceilings, and the error of our estimates for "
             "vector kernels."
         ),
-    ] = False,
+    ] = False
     out: Annotated[
         Path | None,
         typer.Option(
             help="Where to write what --calibrate found, for npu-sim timeline --calibration.",
             callback=require_writable,
         ),
-    ] = None,
+    ] = None
     kernel: Annotated[
         str,
         typer.Option(
@@ -65,7 +62,7 @@ def profile_command(
             metavar="PATTERN",
             show_default=False,
         ),
-    ] = "",
+    ] = ""
     details: Annotated[
         str,
         typer.Option(
@@ -73,59 +70,76 @@ def profile_command(
             metavar="KERNEL",
             show_default=False,
         ),
-    ] = "",
+    ] = ""
     against: Annotated[
         Path | None,
         typer.Option(
             help="An earlier profile: time of every kernel before and after, new and missing ones."
         ),
-    ] = None,
-    json: Json = False,
-    csv: Csv = False,
-) -> None:
+    ] = None
+    json: Json = False
+    csv: Csv = False
+
+
+@command(read_profile)
+def profile_command(file: ProfileFile, options: ProfileOptions) -> None:
     """Read a device's profile: measured time beside the bound, planned beside measured cores, and,
     per call, each launch's share of the time.
     """
-    device: dict[str, Any] = {"product": product, "soc": soc, "release": release}
-    if calibrate:
-        others = {"report": report, "trace": trace, "kernel": kernel, "against": against}
+    device: dict[str, Any] = {
+        "product": options.product,
+        "soc": options.soc,
+        "release": options.release,
+    }
+    if options.calibrate:
+        others = {
+            "report": options.report,
+            "trace": options.trace,
+            "kernel": options.kernel,
+            "against": options.against,
+        }
         _refuse(others, "--calibrate")
         found = calibration.calibrate(file, **device)
-        if out is not None:
-            write_text(out, view.calibration_yaml(found.calibration))
-        print_answer("calibration", found, json=json)
+        if options.out is not None:
+            write_text(options.out, view.calibration_yaml(found.calibration))
+        print_answer("calibration", found, json=options.json)
         return
-    if out is not None:
+    if options.out is not None:
         raise UsageError(
             "out",
             "out = {out}: there is nothing to write without --calibrate",
             "--calibrate --out FILE, or --report",
-            out=out,
+            out=options.out,
         )
-    if against is not None:
-        _refuse({"report": report, "trace": trace, "details": details}, "--against")
-        _compare(file, against, kernel, json, csv)
+    if options.against is not None:
+        _refuse(
+            {"report": options.report, "trace": options.trace, "details": options.details},
+            "--against",
+        )
+        _compare(file, options.against, options.kernel, options.json, options.csv)
         return
 
     answer = with_progress(lambda progress: read_profile(file, **device, progress=progress))
-    _require_kernel((launch.kernel for launch in answer.launches), kernel)
+    _require_kernel((launch.kernel for launch in answer.launches), options.kernel)
     reproducing = (
         command_on(answer.device.profile)
         if answer.device
         else reproducing_command({("--release",): answer.release})
     )
-    write_report(report, lambda: view.measured_report(answer, reproducing))
-    if trace is not None:
+    write_report(options.report, lambda: view.measured_report(answer, reproducing))
+    if options.trace is not None:
         text = dumps(view.measured_trace(answer), ensure_ascii=False, separators=(",", ":"))
-        write_text(trace, text)
-    if csv:
+        write_text(options.trace, text)
+    if options.csv:
         print_csv(
-            group for group in answer.group_facts() if view.is_chosen(group["kernel"], kernel)
+            group
+            for group in answer.group_facts()
+            if view.is_chosen(group["kernel"], options.kernel)
         )
-    elif json:
+    elif options.json:
         print_json("profile", answer.as_dict())
     else:
-        print_text(view.measured_profile_view(answer, details, kernel))
+        print_text(view.measured_profile_view(answer, options.details, options.kernel))
 
 
 def _require_kernel(kernels: Iterable[str], pattern: str) -> None:
