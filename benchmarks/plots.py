@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from npu_sim.show.svg import element
+from npu_sim.show.forms.svg import element
 
 ROW = 20
 LABEL_WIDTH = 330

@@ -16,8 +16,8 @@ from npu_sim.cores import load_profile, shipped_products
 from npu_sim.operators.loading import load_operator
 from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.plans.model import Plan
-from npu_sim.show.html import render
-from npu_sim.show.layout import Document, Drawing, table_report
+from npu_sim.show.forms.html import render
+from npu_sim.show.forms.layout import Document, Drawing, table_report
 from npu_sim.show.plan_report import plan_report, steps_section
 from npu_sim.show.sweeps import cut_charts, sweep_curves
 from npu_sim.show.timeline_report import time_section

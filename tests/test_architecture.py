@@ -322,7 +322,7 @@ OPENS_FILES = {
     "npu_sim.cli.errors": "opens the null device in place of a pipe that nobody reads",
     "npu_sim.cores": SHIPPED,
     "npu_sim.plans.device_evidence": SHIPPED,
-    "npu_sim.show.html": SHIPPED,
+    "npu_sim.show.forms.html": SHIPPED,
     "npu_sim.language.text": SHIPPED,
     "npu_sim.cli.commands.new_operator": SHIPPED,
     "npu_sim.studies.caveats": SHIPPED,

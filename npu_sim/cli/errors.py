@@ -20,7 +20,7 @@ from npu_sim.language import (
     with_changed_fields,
 )
 from npu_sim.registry import find_operator
-from npu_sim.show.layout import Paragraph
+from npu_sim.show.forms.layout import Paragraph
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
 REFUSED_EXIT_CODE = 2

@@ -1,6 +1,6 @@
 """Commands and groups of commands whose help is printed as npu_sim prints answers.
 
-:mod:`npu_sim.show.layout` prints it instead of typer's rich tables.
+:mod:`npu_sim.show.forms.layout` prints it instead of typer's rich tables.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from npu_sim.cli.errors import unknown_command
 from npu_sim.cli.output_files import require_separate_files
 from npu_sim.cli.printing import print_text
 from npu_sim.language import Verbatim, joined, say, translated
-from npu_sim.show.layout import Paragraph, lines_table
+from npu_sim.show.forms.layout import Paragraph, lines_table
 from npu_sim.status import UsageError
 
 ARGUMENTS_HEADING, OPTIONS_HEADING, COMMANDS_HEADING = "Arguments", "Options", "Commands"

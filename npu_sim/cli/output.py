@@ -13,7 +13,7 @@ from npu_sim.language import visible, with_arguments
 from npu_sim.plans.answers import Printed, columns_of
 from npu_sim.plans.model import Plan
 from npu_sim.show import document_of, view_of
-from npu_sim.show.layout import Document, csv_text
+from npu_sim.show.forms.layout import Document, csv_text
 
 
 def print_csv(records: Iterable[Mapping[str, Any]]) -> None:
@@ -47,7 +47,7 @@ def write_document(path: Path | None, answer: Any, command: str) -> None:
 def write_report(path: Path | None, document: Callable[[], Document]) -> None:
     """Write a report as one HTML file if a path is given; ``document`` makes it."""
     if path is not None:
-        from npu_sim.show.html import render  # loaded where a report is asked for
+        from npu_sim.show.forms.html import render  # loaded where a report is asked for
 
         write_text(path, render(document()))
 

@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 
 from npu_sim.files.writing import schema
 from npu_sim.language import visible
-from npu_sim.show.layout import UNLIMITED, print_to, stack
+from npu_sim.show.forms.layout import UNLIMITED, print_to, stack
 
 
 def print_text(*parts: RenderableType, error: bool = False) -> None:

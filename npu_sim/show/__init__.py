@@ -59,7 +59,7 @@ def _import_view(kind: type) -> None:
 
 def text_of(answer: Any) -> str | None:
     """Return an answer as text, or None if its type has no text."""
-    from npu_sim.show.layout import render, stack
+    from npu_sim.show.forms.layout import render, stack
 
     view = view_of(answer)
     return None if view is None else render(stack(view))
@@ -70,8 +70,8 @@ def html_of(answer: Any) -> str | None:
 
     It is the report, or a page of the text's tables where the type has no report.
     """
-    from npu_sim.show.html import embedded
-    from npu_sim.show.layout import view_report
+    from npu_sim.show.forms.html import embedded
+    from npu_sim.show.forms.layout import view_report
 
     document = document_of(answer)
     view = view_of(answer) if document is None else None
@@ -81,7 +81,7 @@ def html_of(answer: Any) -> str | None:
 
 
 def figure_of(answer: Any, name: str) -> Any:
-    """Return a picture of an answer as a :class:`~npu_sim.show.svg.Figure`."""
-    from npu_sim.show.svg import named_figure
+    """Return a picture of an answer as a :class:`~npu_sim.show.forms.svg.Figure`."""
+    from npu_sim.show.forms.svg import named_figure
 
     return named_figure(answer, pictures_of(answer) or {}, name)

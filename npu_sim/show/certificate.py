@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from npu_sim.framework.describing import counted
 from npu_sim.language import Text, say
 from npu_sim.show import document_of, view_of
-from npu_sim.show.layout import Document, lines_table
+from npu_sim.show.forms.layout import Document, lines_table
 from npu_sim.show.studies import study_report
 from npu_sim.show.text import Line
 from npu_sim.studies.certificate import Certificate

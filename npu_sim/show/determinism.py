@@ -6,7 +6,7 @@ from rich.console import RenderableType
 
 from npu_sim.language import Text, joined, say
 from npu_sim.show import document_of, view_of
-from npu_sim.show.layout import Document
+from npu_sim.show.forms.layout import Document
 from npu_sim.show.studies import headed_lines, study_headline, study_report
 from npu_sim.show.text import Line
 from npu_sim.studies.determinism import DeterminismStudy, OutputStudy

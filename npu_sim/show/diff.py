@@ -12,7 +12,7 @@ from npu_sim.plans.model import Plan
 from npu_sim.questions.diff import OUTCOME, Compared, Comparison, Upgrade
 from npu_sim.questions.explain import NearbyPlan
 from npu_sim.show import document_of, view_of
-from npu_sim.show.layout import (
+from npu_sim.show.forms.layout import (
     Cell,
     Column,
     Document,

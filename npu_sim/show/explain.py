@@ -11,7 +11,7 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Decision, Launch, Memory, Plan, Workspace
 from npu_sim.questions.explain import Explanation, NearbyPlan
 from npu_sim.show import pictures_of, view_of
-from npu_sim.show.layout import Column, Paragraph, Table, after_gap, part, stack
+from npu_sim.show.forms.layout import Column, Paragraph, Table, after_gap, part, stack
 from npu_sim.show.limits import bound_text
 from npu_sim.show.plans import OUTCOME_STYLES
 from npu_sim.show.text import (

@@ -10,8 +10,8 @@ from rich.console import RenderableType
 from npu_sim.language import Text, Verbatim, count_text, grouped, joined, say, translated
 from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
 from npu_sim.show import document_of, pictures_of, view_of
-from npu_sim.show.curves import Axis, curve, curve_chart
-from npu_sim.show.layout import (
+from npu_sim.show.forms.curves import Axis, curve, curve_chart
+from npu_sim.show.forms.layout import (
     NAME_AND_VALUE,
     Chart,
     Column,
@@ -24,7 +24,7 @@ from npu_sim.show.layout import (
     lines_table,
     stack,
 )
-from npu_sim.show.svg import WIDTH, Pictures, bar, caption, element, picture
+from npu_sim.show.forms.svg import WIDTH, Pictures, bar, caption, element, picture
 from npu_sim.show.text import operator_title, socs_text
 from npu_sim.status import ACLNN_SUCCESS, NotModelledError, Unplanned
 

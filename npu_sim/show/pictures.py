@@ -15,8 +15,8 @@ from npu_sim.language import Text, joined, say
 from npu_sim.operators.timelines import tracks_of
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Memory, Plan, Workspace, WorkspacePart
-from npu_sim.show import svg
-from npu_sim.show.svg import BAR_HEIGHT, COLOURS, WIDTH, Pictures, element, legend, picture
+from npu_sim.show.forms import svg
+from npu_sim.show.forms.svg import BAR_HEIGHT, COLOURS, WIDTH, Pictures, element, legend, picture
 from npu_sim.show.text import memory_name
 from npu_sim.show.times import covered_time
 

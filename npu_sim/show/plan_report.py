@@ -9,7 +9,7 @@ from npu_sim.framework.execution import Result
 from npu_sim.language import Text, count_text, joined
 from npu_sim.operators.timelines import steps, tracks_of
 from npu_sim.plans.model import Launch, Plan
-from npu_sim.show.layout import (
+from npu_sim.show.forms.layout import (
     Block,
     Cell,
     Column,

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from npu_sim.language import Text, bytes_text, joined, say
 from npu_sim.plans.model import OVERFLOWS, RUNS, Plan, Workspace
 from npu_sim.show import document_of, pictures_of, view_of
-from npu_sim.show.layout import Paragraph, lines_table, stack
+from npu_sim.show.forms.layout import Paragraph, lines_table, stack
 from npu_sim.show.text import LINE_STYLES, Line, change_lines, plan_headline, plan_lines
 from npu_sim.show.workspaces import workspace_tables
 

@@ -40,7 +40,7 @@ from npu_sim.questions.preflight import (
 )
 from npu_sim.questions.preflight_checks import BoundSum, Totals
 from npu_sim.show import document_of, view_of
-from npu_sim.show.layout import (
+from npu_sim.show.forms.layout import (
     Column,
     Document,
     Paragraph,

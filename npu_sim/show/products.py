@@ -7,7 +7,7 @@ from npu_sim.language import Verbatim, joined
 from npu_sim.questions.products import Products
 from npu_sim.questions.varied_calls import operators_of
 from npu_sim.show import view_of
-from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
+from npu_sim.show.forms.layout import Column, Paragraph, Table, lines_table, stack
 
 KIB = 1024
 SOC_COLUMNS = (

@@ -6,7 +6,7 @@ from rich.console import RenderableType
 
 from npu_sim.framework.describing import counted
 from npu_sim.language import say
-from npu_sim.show.layout import Block, Column, Paragraph, Table, csv_text, stack
+from npu_sim.show.forms.layout import Block, Column, Paragraph, Table, csv_text, stack
 from npu_sim.studies.determinism import FIELDS, WORST_ROWS, VariableRows
 
 ROWS_TITLE = "Rows that can differ"

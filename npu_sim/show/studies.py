@@ -9,8 +9,8 @@ from rich.console import RenderableType
 
 from npu_sim.framework.execution import OrderMask
 from npu_sim.language import say
-from npu_sim.show.curves import Axis, LimitLine, curve, curve_chart
-from npu_sim.show.layout import (
+from npu_sim.show.forms.curves import Axis, LimitLine, curve, curve_chart
+from npu_sim.show.forms.layout import (
     Block,
     Chart,
     Document,

@@ -12,8 +12,17 @@ from npu_sim.framework.target import LIMITS
 from npu_sim.language import Text, calls_text, joined, say
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
-from npu_sim.show.curves import Axis, LimitLine, curve, curve_chart
-from npu_sim.show.layout import Block, Chart, Column, Document, Drawing, Table, part, table_report
+from npu_sim.show.forms.curves import Axis, LimitLine, curve, curve_chart
+from npu_sim.show.forms.layout import (
+    Block,
+    Chart,
+    Column,
+    Document,
+    Drawing,
+    Table,
+    part,
+    table_report,
+)
 from npu_sim.show.text import operator_title
 from npu_sim.sweeps.maps import (
     Area,

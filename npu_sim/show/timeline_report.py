@@ -4,7 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npu_sim.language import Text, joined, percent_text, say, time_text
-from npu_sim.show.layout import Column, Document, Drawing, Paragraph, Section, Table, lines_table
+from npu_sim.show.forms.layout import (
+    Column,
+    Document,
+    Drawing,
+    Paragraph,
+    Section,
+    Table,
+    lines_table,
+)
 from npu_sim.show.times import (
     NOT_MEASURED,
     bound_cell,

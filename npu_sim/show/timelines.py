@@ -7,7 +7,7 @@ from rich.console import Group
 
 from npu_sim.language import Text, grouped, joined, say
 from npu_sim.show import document_of, pictures_of, view_of
-from npu_sim.show.layout import Column, Paragraph, Table, after_gap, lines_table, stack
+from npu_sim.show.forms.layout import Column, Paragraph, Table, after_gap, lines_table, stack
 from npu_sim.show.text import socs_text
 from npu_sim.show.times import (
     NOT_MEASURED,

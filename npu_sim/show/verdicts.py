@@ -10,8 +10,9 @@ from rich.console import RenderableType
 from npu_sim.cores import load_profile
 from npu_sim.framework.describing import counted
 from npu_sim.language import Text, grouped, joined, say
-from npu_sim.show import document_of, svg, view_of
-from npu_sim.show.layout import (
+from npu_sim.show import document_of, view_of
+from npu_sim.show.forms import svg
+from npu_sim.show.forms.layout import (
     Block,
     Column,
     Document,

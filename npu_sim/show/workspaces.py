@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from npu_sim.language import bytes_text, count_text, joined, say
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Workspace, WorkspaceArea, WorkspaceNode
-from npu_sim.show.layout import Column, Paragraph, Table, stack
+from npu_sim.show.forms.layout import Column, Paragraph, Table, stack
 from npu_sim.show.text import name_text
 
 

@@ -13,7 +13,7 @@ from npu_sim.kernels.shared.elementwise import ulp_distance
 from npu_sim.operators.timelines import steps, timeline
 from npu_sim.questions.preflight import check_file, chosen_columns
 from npu_sim.show.diff import comparison_view
-from npu_sim.show.layout import render
+from npu_sim.show.forms.layout import render
 from npu_sim.show.preflight import caveat_lines
 from npu_sim.studies.certificate import certify
 from tests.cases import every

@@ -20,7 +20,7 @@ from npu_sim.cores import config_directory
 from npu_sim.operators.loading import load_operator
 from npu_sim.questions.varied_calls import example_call
 from npu_sim.registry import OPERATORS
-from npu_sim.show.layout import UNLIMITED, render, stack
+from npu_sim.show.forms.layout import UNLIMITED, render, stack
 from tests.cases import every
 
 COMMANDS = Path(__file__).parents[2] / "docs/commands.md"

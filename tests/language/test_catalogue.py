@@ -24,7 +24,7 @@ from npu_sim.language.text import language_of
 from npu_sim.operators.loading import load_operator
 from npu_sim.plans.model import Caveat
 from npu_sim.registry import OPERATORS
-from npu_sim.show.layout import render
+from npu_sim.show.forms.layout import render
 from npu_sim.show.plans import plan_view
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from npu_sim.cores import release_names
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Launch, LaunchTensor, WorkspacePart
 from npu_sim.plans.workspace import executor_workspace
-from npu_sim.show.layout import render
+from npu_sim.show.forms.layout import render
 from npu_sim.show.plans import plan_view
 from tests.timelines.calls import CALLS
 

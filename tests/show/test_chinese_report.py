@@ -9,8 +9,8 @@ from npu_sim.language import LANGUAGES, Text, using_language
 from npu_sim.language.text import translated_data
 from npu_sim.operators import plan
 from npu_sim.operators.timelines import timeline
-from npu_sim.show.curves import Axis, curve, curve_chart
-from npu_sim.show.html import DRAWING_SCRIPTS, TEXTS, asset, picture_texts, render
+from npu_sim.show.forms.curves import Axis, curve, curve_chart
+from npu_sim.show.forms.html import DRAWING_SCRIPTS, TEXTS, asset, picture_texts, render
 from npu_sim.show.plan_report import plan_report
 from npu_sim.show.times import estimate_cell, evidence_of_estimates
 

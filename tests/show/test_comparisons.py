@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.show.html import render
-from npu_sim.show.layout import Drawing, table_report
+from npu_sim.show.forms.html import render
+from npu_sim.show.forms.layout import Drawing, table_report
 from npu_sim.show.sweeps import MOST_STEPS, staircase
 from npu_sim.sweeps.maps import sweep_map
 from tests.cases import every

@@ -11,9 +11,9 @@ from npu_sim.cli.output import write_report
 from npu_sim.framework.execution import OrderMask
 from npu_sim.operators.timelines import program_of, timeline, tracks
 from npu_sim.show import document_of
-from npu_sim.show.curves import Axis, LimitLine, curve, curve_chart
-from npu_sim.show.html import render
-from npu_sim.show.layout import Document, Drawing, Picture, Section
+from npu_sim.show.forms.curves import Axis, LimitLine, curve, curve_chart
+from npu_sim.show.forms.html import render
+from npu_sim.show.forms.layout import Document, Drawing, Picture, Section
 from npu_sim.show.limits import range_bars
 from npu_sim.show.pictures import order_strip, order_strip_data
 from npu_sim.show.plan_report import plan_report

@@ -10,8 +10,8 @@ import pytest
 import npu_sim
 from npu_sim.cli.output import write_report
 from npu_sim.framework.execution import OrderMask
-from npu_sim.show.html import render
-from npu_sim.show.layout import Document, Picture, Section
+from npu_sim.show.forms.html import render
+from npu_sim.show.forms.layout import Document, Picture, Section
 from npu_sim.show.pictures import order_strip, order_strip_data
 from npu_sim.show.plan_report import plan_report
 from npu_sim.show.studies import study_report

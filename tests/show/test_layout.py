@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from npu_sim.show.layout import (
+from npu_sim.show.forms.layout import (
     UNLIMITED,
     Column,
     Paragraph,

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from npu_sim.show.curves import Axis, LimitLine, curve, curve_chart
-from npu_sim.show.html import render
-from npu_sim.show.layout import Column, Table, part, table_report
+from npu_sim.show.forms.curves import Axis, LimitLine, curve, curve_chart
+from npu_sim.show.forms.html import render
+from npu_sim.show.forms.layout import Column, Table, part, table_report
 from npu_sim.show.plan_report import plan_report
 from tests.show.test_reports import planned
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import npu_sim
 from npu_sim.plans.answers import Printed
 from npu_sim.show import _import_view, document_of, pictures_of, view_of
-from npu_sim.show.layout import view_report
+from npu_sim.show.forms.layout import view_report
 
 OPERATOR = "moe_token_permute_grad"
 CALL = {"permuted_output_grad": "64x20:bf16", "sorted_indices": "64:int32", "num_topk": 4}

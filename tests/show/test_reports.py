@@ -10,8 +10,8 @@ from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.language import count_text, using_language
 from npu_sim.operators.timelines import timeline
 from npu_sim.questions.explain import with_changes
-from npu_sim.show.html import block_html, render
-from npu_sim.show.layout import Column, Table, part
+from npu_sim.show.forms.html import block_html, render
+from npu_sim.show.forms.layout import Column, Table, part
 from npu_sim.show.pictures import MOST_BINS, order_strip, order_strip_data, order_strips
 from npu_sim.show.plan_report import plan_report, plan_sections, result_report
 from npu_sim.show.timeline_report import timeline_report

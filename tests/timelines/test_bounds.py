@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import npu_sim
 from npu_sim.operators.timelines import timeline
-from npu_sim.show.layout import render
+from npu_sim.show.forms.layout import render
 from npu_sim.show.timelines import timeline_view
 from tests.cases import every
 from tests.timelines.calls import (

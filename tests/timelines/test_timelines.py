@@ -4,7 +4,7 @@ import pytest
 
 import npu_sim
 from npu_sim.operators.timelines import timed_plan, timeline
-from npu_sim.show.layout import render
+from npu_sim.show.forms.layout import render
 from npu_sim.show.timelines import timeline_view
 from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE, trace
 from tests.cases import every

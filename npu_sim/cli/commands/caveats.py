@@ -9,7 +9,7 @@ from npu_sim.cli.options import Json, command
 from npu_sim.cli.printing import print_json, print_text
 from npu_sim.language import Text, Verbatim, joined
 from npu_sim.operators.shared.study import Experiment
-from npu_sim.show.layout import lines_table
+from npu_sim.show.forms.layout import lines_table
 from npu_sim.studies.caveats import CAVEATS, find_caveat, statements_of
 
 Name = Annotated[

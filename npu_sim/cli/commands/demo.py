@@ -15,7 +15,7 @@ from npu_sim.language import say
 from npu_sim.operators import run
 from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.generate import generate
-from npu_sim.show.layout import Paragraph, lines_table
+from npu_sim.show.forms.layout import Paragraph, lines_table
 from npu_sim.show.plans import plan_view
 
 ROWS, DIM, NUM_WEIGHTS = 16384, 1024, 32000

@@ -30,7 +30,7 @@ from npu_sim.files.writing import write_text
 from npu_sim.framework.target import CoreOrder
 from npu_sim.language import say
 from npu_sim.show.certificate import SHOWN_CLASSES, certificate_lines
-from npu_sim.show.layout import Paragraph, lines_table
+from npu_sim.show.forms.layout import Paragraph, lines_table
 from npu_sim.show.precision import precision_meanings
 from npu_sim.show.rows import rows_csv, rows_view
 from npu_sim.show.studies import study_report

@@ -20,7 +20,7 @@ from npu_sim.cores import DEFAULT_PRODUCT, default_release
 from npu_sim.framework.arguments import Number, Word
 from npu_sim.language import Text, Verbatim, bytes_text, joined, say
 from npu_sim.operators.loading import load_operator
-from npu_sim.show.layout import lines_table
+from npu_sim.show.forms.layout import lines_table
 from npu_sim.status import UsageError
 from npu_sim.sweeps.runner import run_sweep
 from npu_sim.sweeps.space import SHOWN_VALUES, SweepSummary

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from npu_sim.framework.describing import counted
 from npu_sim.language import Text, Verbatim, calls_text, joined, say
 from npu_sim.show import document_of, view_of
-from npu_sim.show.layout import (
+from npu_sim.show.forms.layout import (
     SIMULATED,
     Column,
     Document,

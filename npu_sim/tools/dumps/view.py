@@ -7,7 +7,7 @@ from rich.console import RenderableType
 
 from npu_sim.language import Text, calls_text, grouped, joined, say
 from npu_sim.show import document_of, view_of
-from npu_sim.show.layout import (
+from npu_sim.show.forms.layout import (
     Block,
     Column,
     Document,

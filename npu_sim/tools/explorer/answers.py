@@ -21,11 +21,11 @@ from npu_sim.operators.loading import load_operator
 from npu_sim.operators.timelines import steps, timed_plan, timeline, tracks
 from npu_sim.plans.model import Plan
 from npu_sim.questions.explain import NearestCall, nearby_plans, nearest_calls
-from npu_sim.show.html import block_html, render
-from npu_sim.show.layout import Document, Picture, Section, lines_table
+from npu_sim.show.forms.html import block_html, render
+from npu_sim.show.forms.layout import Document, Picture, Section, lines_table
+from npu_sim.show.forms.svg import BAR_HEIGHT, WIDTH, bar, caption, mark, picture
 from npu_sim.show.pictures import memory_map, order_strip, order_strips
 from npu_sim.show.plan_report import plan_report, plan_sections
-from npu_sim.show.svg import BAR_HEIGHT, WIDTH, bar, caption, mark, picture
 from npu_sim.show.text import (
     command_line,
     plan_command,

@@ -36,7 +36,7 @@ from npu_sim.cores import Profile, load_profile
 from npu_sim.files.reading import DROPPED_BYTES
 from npu_sim.files.writing import schema
 from npu_sim.language import Text, language, translated, using_language
-from npu_sim.show.html import DRAWING_SCRIPTS, picture_texts
+from npu_sim.show.forms.html import DRAWING_SCRIPTS, picture_texts
 from npu_sim.status import NpuSimError
 from npu_sim.tools.explorer.access import LOOPBACK, Access
 from npu_sim.tools.explorer.answers import (
@@ -92,10 +92,10 @@ FILES = MappingProxyType(
         },
         "/explore.css": ("npu_sim.tools.explorer", "page/explore.css", "text/css"),
         **{
-            f"/{name}": ("npu_sim.show", f"assets/{name}", "text/javascript")
+            f"/{name}": ("npu_sim.show.forms", f"assets/{name}", "text/javascript")
             for name in DRAWING_SCRIPTS
         },
-        "/report.css": ("npu_sim.show", "assets/report.css", "text/css"),
+        "/report.css": ("npu_sim.show.forms", "assets/report.css", "text/css"),
     }
 )
 FILE_NAME = "file.name"

@@ -3,7 +3,7 @@
 from rich.console import RenderableType
 
 from npu_sim.show import view_of
-from npu_sim.show.layout import lines_table
+from npu_sim.show.forms.layout import lines_table
 from npu_sim.tools.failures.diagnosis import Diagnosis
 
 

@@ -17,7 +17,7 @@ from npu_sim.language import Text, joined, percent_text, say, time_text
 from npu_sim.plans.model import Plan
 from npu_sim.show import document_of, view_of
 from npu_sim.show.diff import nearby_text
-from npu_sim.show.layout import (
+from npu_sim.show.forms.layout import (
     Block,
     Column,
     Document,
@@ -30,7 +30,7 @@ from npu_sim.show.layout import (
     lines_table,
     stack,
 )
-from npu_sim.show.svg import WIDTH, bar, caption, picture
+from npu_sim.show.forms.svg import WIDTH, bar, caption, picture
 from npu_sim.show.text import Line, plan_command
 from npu_sim.show.timeline_report import PERFETTO
 from npu_sim.show.times import (

@@ -128,7 +128,7 @@ def test_long_lines_are_read_in_linear_time(piece):
 
 def test_the_answer_is_chinese():
     with using_language("zh"):
-        from npu_sim.show.layout import render
+        from npu_sim.show.forms.layout import render
         from npu_sim.tools.failures.view import diagnosis_view
 
         text = render(diagnosis_view(diagnose(TEXTS[3]["text"])), 200)

@@ -9,7 +9,7 @@ from re import _parser as parser
 import pytest
 
 from npu_sim import diagnose
-from npu_sim.show.layout import wrapped
+from npu_sim.show.forms.layout import wrapped
 from npu_sim.tools.failures.device_exceptions import FACTS, KERNEL_NAME
 from npu_sim.tools.failures.reader import FORMS, MOST_CHARACTERS, PREFIX
 

@@ -10,7 +10,7 @@ from npu_sim.cores import default_release, release_names
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.loading import load_operator
 from npu_sim.show import document_of
-from npu_sim.show.layout import render
+from npu_sim.show.forms.layout import render
 from npu_sim.tools.profiles import measured_calls, measured_profile
 from npu_sim.tools.profiles.measured_calls import measured_casts, possible_calls
 from npu_sim.tools.profiles.measured_profile import MeasuredProfile

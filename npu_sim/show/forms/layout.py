@@ -1,7 +1,8 @@
 """Tables and paragraphs, their layout as text, and reports that are made of them.
 
 Text has a layout for any terminal width, and one for pipes (one line per record). A report is a
-sentence, and sections of tables, paragraphs and pictures, which :mod:`npu_sim.show.html` renders.
+sentence, and sections of tables, paragraphs and pictures; :mod:`npu_sim.show.forms.html` renders
+it.
 
 Lines end at blanks only, a number and its unit count as one word, and lines end without blanks. A
 table that does not fit becomes blocks, one per record; labelled lines that do not fit side by side
@@ -397,7 +398,7 @@ def csv_text(headings: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
 
 @dataclass(frozen=True)
 class Picture:
-    """An inline SVG, built with :func:`npu_sim.show.svg.element`."""
+    """An inline SVG, built with :func:`npu_sim.show.forms.svg.element`."""
 
     markup: Markup
     caption: str = ""

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from npu_sim.files.writing import write_atomically
 from npu_sim.language import translated
 from npu_sim.plans.answers import required
-from npu_sim.show.html import asset
+from npu_sim.show.forms.html import asset
 from npu_sim.status import UsageError, closest
 
 WIDTH = 1000

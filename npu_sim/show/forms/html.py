@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from npu_sim import __version__
 from npu_sim.language import LANGUAGES, count_text, language, say, translated, translated_data
-from npu_sim.show.layout import Block, Chart, Document, Drawing
+from npu_sim.show.forms.layout import Block, Chart, Document, Drawing
 
 PLOTTING_LIBRARY = "plotly-basic.min.js"
 """plotly.js-basic-dist-min 4.1.1 of npm, unchanged: lines and bars only, a quarter of plotly.js.
@@ -33,7 +33,7 @@ DRAWING_SCRIPTS = ("pictures.js", *DRAWN_BY.values())
 @lru_cache
 def asset(name: str) -> str:
     """Return a text file that ships with the package."""
-    return resources.files("npu_sim.show").joinpath("assets", name).read_text(encoding="utf-8")
+    return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def render(document: Document) -> str:
@@ -70,7 +70,7 @@ def _environment() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined  # loaded by the first report
 
     environment = Environment(
-        loader=PackageLoader("npu_sim.show"),
+        loader=PackageLoader("npu_sim.show.forms"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

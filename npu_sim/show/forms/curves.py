@@ -6,7 +6,7 @@ from math import log10
 from typing import Any, Literal
 
 from npu_sim.language import say, translated
-from npu_sim.show.layout import Chart
+from npu_sim.show.forms.layout import Chart
 
 MARKED_POINTS = 60
 """Lines of up to this many points have markers."""
