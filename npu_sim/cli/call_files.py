@@ -1,4 +1,4 @@
-"""Files of calls that are checked on several products: what ``preflight`` and ``model`` share."""
+"""Checks of many calls on several products: common parts of ``preflight`` and ``model``."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -32,7 +32,7 @@ USAGE = 64
 def report(error: Any, *, as_json: bool) -> int:
     """Print an error of npu_sim or of typer: JSON on stdout, or text on stderr.
 
-    Returns the exit code, also where nobody reads the pipe that it is printed to.
+    Returns the exit code, also where the reader of a pipe has closed it.
     """
     if not isinstance(error, NpuSimError):
         error = usage_error(error)

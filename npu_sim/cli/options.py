@@ -158,9 +158,7 @@ def chosen_release(release: str | None, releases: bool) -> str | None:
 def require_picture(parameter: CallbackParam, path: Path | None) -> Path | None:
     """Check that a picture can be written; raise UsageError for another ending or the path."""
     if path is not None:
-        from npu_sim.show.forms.svg import (
-            require_ending,  # pictures are loaded where one is asked for
-        )
+        from npu_sim.show.forms.svg import require_ending  # loaded for a picture only
 
         require_ending(path)
     return require_writable(parameter, path)

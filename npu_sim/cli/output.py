@@ -47,7 +47,7 @@ def write_document(path: Path | None, answer: Any, command: str) -> None:
 def write_report(path: Path | None, document: Callable[[], Document]) -> None:
     """Write a report as one HTML file if a path is given; ``document`` makes it."""
     if path is not None:
-        from npu_sim.show.forms.html import render  # loaded where a report is asked for
+        from npu_sim.show.forms.html import render  # loaded for a report only
 
         write_text(path, render(document()))
 

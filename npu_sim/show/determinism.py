@@ -9,7 +9,7 @@ from npu_sim.show import document_of, view_of
 from npu_sim.show.forms.layout import Document
 from npu_sim.show.studies import headed_lines, study_headline, study_report
 from npu_sim.show.text import Line
-from npu_sim.studies.determinism import DeterminismStudy, OutputStudy
+from npu_sim.studies.determinism import DeterminismStudy, OutputStudy, WorstElement
 
 SHOWN_STEPS = 6
 """Number of orders, and of steps of a sum, that are listed."""
@@ -50,12 +50,15 @@ def _output_lines(output: OutputStudy) -> Iterator[Line]:
     yield ("", different, "between the sequential and the deterministic result")
     if output.race:
         yield ("race", output.race, "two runs can differ, with deterministic computation too")
-    worst = output.worst
-    if worst is None:
-        return
+    if output.worst is not None:
+        yield from _worst_lines(output.output, output.worst)
+
+
+def _worst_lines(output: str, worst: WorstElement) -> Iterator[Line]:
+    """Yield the element with the largest spread and the orders of its extremes."""
     value = say(
         "{output}[{index}]: spread {spread:.3g} = {spread_ulp} ulp",
-        output=output.output,
+        output=output,
         index=", ".join(map(str, worst.index)),
         spread=worst.spread,
         spread_ulp=worst.spread_ulp,

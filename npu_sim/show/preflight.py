@@ -794,6 +794,7 @@ def preflight_report(matrix: Matrix, file: str = "", command: str = "") -> Docum
         *timing_lines(matrix),
         *recorded_lines(matrix),
     ]
+    tone = "neutral" if unknown else "good"
     return replace(
         table_report(
             say("calls and times of {file}" if matrix.timed else "preflight of {file}", file=file),
@@ -802,7 +803,7 @@ def preflight_report(matrix: Matrix, file: str = "", command: str = "") -> Docum
             notes=notes,
             command=command,
         ),
-        tone="bad" if bad else "neutral" if unknown else "good",
+        tone="bad" if bad else tone,
     )
 
 

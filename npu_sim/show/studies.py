@@ -1,4 +1,4 @@
-"""What studies share: their headline, and their report with trees, strips and curves."""
+"""Common parts of the views of studies: headline, and report with trees, strips and curves."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate

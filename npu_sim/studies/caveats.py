@@ -71,7 +71,7 @@ def _calls(package: str) -> Iterator[tuple[str, str, str]]:
     """Yield code, argument and template of every call of ``caveat`` in the modules of a package.
 
     They are read from the sources, so that a caveat stands once, where a plan or run states it:
-    most are stated for rare calls only, which nobody could make to list them.
+    most are stated for rare calls only, and planning would need one of each to list them.
     """
     for path in sorted(Path(str(files(package))).rglob("*.py")):
         module = ast.parse(path.read_text("utf-8"))

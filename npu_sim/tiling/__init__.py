@@ -1,8 +1,9 @@
 """Tiling planners: how the product splits a call over cores and buffers.
 
-Every module reproduces the planner of one vendor kernel, or several that share it, as pure integer
-functions. Planners import neither Numba nor anything about operators, but sweeps compile them with
-Numba: they use integers, a few floats where the product does, and NamedTuples, and no dicts.
+Every module reproduces the planner of one vendor kernel, or of several with one planner, as pure
+integer functions. Planners import neither Numba nor anything about operators, but sweeps compile
+them with Numba: they use integers, a few floats where the product does, and NamedTuples, and no
+dicts.
 
 A planner module has ``tile(problem, device, rules)``. ``problem`` holds the integers of a call that
 the planner reads, named as the axes of the operator's declaration, so that a row of the operator is

@@ -40,7 +40,7 @@ NO_LAYOUT, BNSD, BSND, SBND, NO_BROADCAST, ONE_ROW, B1SD = 0, 1, 2, 3, 4, 5, 6
 """tilingMode: which axes of x cos is repeated along (page, "Half")."""
 UB_RESERVED = 2048
 SHARES_OF_FP32, SHARES_OF_16_BIT = 8, 24
-"""Shares of the Unified Buffer that one buffer of half has, divided by the bytes of an element."""
+"""Parts of the Unified Buffer that one buffer of half has, divided by the bytes of an element."""
 BNSD_ROWS, BNSD_COLUMNS = 8, 80
 """Limits of the BNSD refusal: B*N to S where D is aligned, and D where it is not."""
 WHOLE, BATCHES, HEADS = 0, 100, 200

@@ -360,7 +360,7 @@ class OutputVerdict(Printed):
         )
 
     def _apart(self, position: tuple[int, ...], other: Any, before: str) -> str:
-        """Return how far a measured element is from a value, in words; empty where one is nan."""
+        """Return the distance of a measured element from a value as text; empty for nan."""
         ulp = self.distance(position, other)
         return "" if ulp is None else Text("{before}{ulp} ulp apart", before=before, ulp=ulp)
 

@@ -179,7 +179,7 @@ def finite_median(values: NDArray[np.float64]) -> float:
 def _held(
     given: NDArray[np.float64], predicted: NDArray[np.float64], radius: NDArray[np.float64]
 ) -> str:
-    """Return how many values are near the predicted ones, in words; empty for too few of them."""
+    """Return the number of values near the predicted ones as text; empty for too few."""
     near = int((np.abs(given - predicted) <= radius).sum())
     if given.size < LEAST_ELEMENTS or near < (1 - MOST_EXCEPTIONS) * given.size:
         return ""

@@ -128,19 +128,7 @@ def verify(
         When every combination refuses the call: the error of the first.
     """
     declared: Operator = load_operator(operator)
-    measured = {
-        name: tensor_of(name, arguments.pop(name))
-        for name in declared.result_names
-        if arguments.get(name) is not None
-    }
-    if not measured:
-        raise UsageError(
-            "outputs",
-            "{operator}: no output is given",
-            "give one or more of: {names}",
-            operator=declared.name,
-            names=", ".join(declared.result_names),
-        )
+    measured = _take_measured(declared, arguments)
     seconds = _second_results(against, measured)
     require_integer("budget", budget, 1, MOST_BUDGET)
     require_integer("total_budget", total_budget, 1)
@@ -178,6 +166,24 @@ def verify(
         against={name: ResultDifference(verdicts[name], others[name]) for name in others},
         completed=tuple(completed),
     )
+
+
+def _take_measured(operator: Operator, arguments: dict[str, Any]) -> dict[str, NDArray[Any]]:
+    """Take the measured outputs out of the arguments; raise UsageError if there is none."""
+    measured = {
+        name: tensor_of(name, arguments.pop(name))
+        for name in operator.result_names
+        if arguments.get(name) is not None
+    }
+    if not measured:
+        raise UsageError(
+            "outputs",
+            "{operator}: no output is given",
+            "give one or more of: {names}",
+            operator=operator.name,
+            names=", ".join(operator.result_names),
+        )
+    return measured
 
 
 def _completed(

@@ -125,7 +125,7 @@ def _part(name: str, size: int, evidence: Evidence, note: str) -> WorkspacePart:
 
 
 class _Executor(Executor):
-    """Collects the launches of the convolution, whose routes share Transposes and operands."""
+    """Collects the launches of the convolution, whose routes use common Transposes and operands."""
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)

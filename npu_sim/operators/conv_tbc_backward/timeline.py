@@ -2,9 +2,9 @@
 
 Source: specification page ``conv_tbc_backward``, "Tiling model" and "Planner of deterministic
 gradWeight". The program is a lower bound: inside a block every operand is loaded to L1 once. Copies
-run at the rates of L2, because cores share operands: 24 cube cores at the rate of global memory
-would be slower than the fastest published operator. The blocks of a core are sorted by size, not by
-the order of the kernel.
+run at the rates of L2, because cores read the same operands: 24 cube cores at the rate of global
+memory would be slower than the fastest published operator. The blocks of a core are sorted by size,
+not by the order of the kernel.
 """
 
 from collections import Counter

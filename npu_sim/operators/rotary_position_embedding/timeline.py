@@ -58,7 +58,7 @@ def steps_of_half(plan: Plan, rows: int) -> Iterator[Steps]:
         fields[name] for name in ("tilingMode", "broadcastFirstDim", "broadcastSecondDim")
     )
     repeats = first if mode == B1SD else 1
-    pieces = 1 if mode in (NO_BROADCAST, ONE_ROW) else second if mode == B1SD else first * second
+    pieces = {NO_BROADCAST: 1, ONE_ROW: 1, B1SD: second}.get(mode, first * second)
     most = fields["storeSLines"]
     for size, count in cut(rows, most):
         yield Steps(size, size, pieces, count * repeats)

@@ -181,7 +181,7 @@ Variants = Iterator[tuple[str, str, StudyCall]]
 
 
 class UnfusedCall(StudyCall):
-    """A call as the separate kernels that the operator replaces; subclasses say how it runs."""
+    """A call as the separate kernels that the operator replaces; subclasses run it."""
 
     rounded_between = ""
     """What is rounded in between, as the name of the variant."""

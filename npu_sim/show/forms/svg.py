@@ -1,4 +1,4 @@
-"""SVG elements as escaped markup, the parts that pictures share, and pictures as files.
+"""SVG elements as escaped markup, the common parts of pictures, and pictures as files.
 
 Shapes take their colours from the page's style sheet by class, so they follow light and dark mode.
 The ``<title>`` of a shape names it and gives its size: browsers show it as a tooltip, and screen

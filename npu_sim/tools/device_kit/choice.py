@@ -7,7 +7,7 @@ the calls with most features that no call has yet, then every call is made small
 keeps those it was taken for: a call that is large because of a threshold ends up at it.
 
 A *path* is a kernel, a tiling key, and the branch that the description of the plan names. Dtypes
-are not crossed with paths: where they change the path, the tiling key says so.
+are not crossed with paths: where they change the path, the tiling key shows it.
 """
 
 import re

@@ -507,16 +507,12 @@ def main():
         os.remove(crashed)
         errors = [mode["error"] for mode in done.get("modes", ()) if "error" in mode]
         refused += bool(errors or "crashed" in done)
-        print(
-            "%d of %d %s%s"
-            % (
-                call["number"],
-                len(lines),
-                call["operator"],
-                ": refused" if errors else ": failed" if "crashed" in done else "",
-            ),
-            flush=True,
-        )
+        outcome = ""
+        if errors:
+            outcome = ": refused"
+        elif "crashed" in done:
+            outcome = ": failed"
+        print("%d of %d %s%s" % (call["number"], len(lines), call["operator"], outcome), flush=True)
     print(
         "done: %d calls, %d with errors; results/ and device.json are for npu-sim kit --check"
         % (len(lines), refused)

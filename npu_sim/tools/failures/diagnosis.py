@@ -554,7 +554,7 @@ def _lines(
 
 
 def _cause_lines(found: Diagnosis, reading: Reading) -> Iterator[tuple[str, str]]:
-    """Yield the sentence of the cause, what it states in words, and what it means."""
+    """Yield the sentence of the cause, the facts in it, and its meaning."""
     if found.cause is None:
         return
     yield "cause", Text("{cause}", cause=found.cause)

@@ -279,7 +279,8 @@ FORMS: tuple[Form, ...] = (
     ),
     Form(
         "(DT_",
-        rf"^\s{{0,40}}(?P<supported>{DTYPE_OF_TENSOR}(?:\s{{1,8}}{DTYPE_OF_TENSOR}){{0,60}})\s{{0,8}}$",
+        rf"^\s{{0,40}}(?P<supported>{DTYPE_OF_TENSOR}(?:\s{{1,8}}{DTYPE_OF_TENSOR}){{0,60}})"
+        r"\s{0,8}$",
     ),
     Form("op[", rf"{BEFORE_SENTENCE}op\[(?P<operator>{NAME}?)(?:_\d{{1,20}})?\]", "", Proof.KERNEL),
     Form("op[", rf"{BEFORE_SENTENCE}{OPERATOR_PREFIX}(?P<cause>{SENTENCE})(?=\[FUNC:|$)"),

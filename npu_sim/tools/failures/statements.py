@@ -1,4 +1,4 @@
-"""What the sentence of a cause states, in words: arguments with their dtypes and sizes.
+"""Facts that the sentence of a cause states, as phrases: arguments with their dtypes and sizes.
 
 Source: specification page ``error_texts`` (sections 5 and 8).
 """
@@ -95,7 +95,7 @@ def dtype_in_words(name: str) -> str:
 
 
 def statement(cause: str) -> str:
-    """Return what a sentence states, in words; empty for other sentences."""
+    """Return the facts that a sentence states, as phrases; empty for other sentences."""
     for one, pattern in _COMPILED:
         if found := pattern.search(cause):
             return Text(

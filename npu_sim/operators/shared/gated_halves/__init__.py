@@ -1,1 +1,1 @@
-"""What SwiGlu and SwiGluGrad share: x in two halves, of which one gates the other."""
+"""Common parts of SwiGlu and SwiGluGrad: x in two halves, of which one gates the other."""

@@ -1,1 +1,1 @@
-"""What RmsNorm and RmsNormGrad share: rows that are normalised by their root mean square."""
+"""Common parts of RmsNorm and RmsNormGrad: rows that are normalised by their root mean square."""

@@ -1,1 +1,1 @@
-"""What RotaryPositionEmbedding and its gradient share: pairs of columns turned by angles."""
+"""Common parts of RotaryPositionEmbedding and its gradient: pairs of columns turned by angles."""

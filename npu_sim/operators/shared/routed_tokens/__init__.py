@@ -1,1 +1,1 @@
-"""What MoeTokenPermute, MoeTokenUnpermute and their gradients share: tokens routed to experts."""
+"""Common parts of the permutations of tokens and their gradients: tokens routed to experts."""
