@@ -18,7 +18,9 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import yaml
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
 
@@ -202,12 +204,22 @@ def extracted() -> tuple[dict[str, set[str]], list[str]]:
                 texts.setdefault(text, set()).add(name)
     for text in helps():
         texts.setdefault(text, set()).add("npu_sim/cli")
-    shown = re.compile("^(title|rules_source|    clock_doubt): (.*?)(?:  +#.*)?$", re.M)
     for path in sorted((ROOT / "configs").glob("*_*.yaml")):
-        for key, text in shown.findall(path.read_text(encoding="utf-8")):
-            if key != "title" or text in entries:
-                texts.setdefault(text, set()).add(path.relative_to(ROOT).as_posix())
+        for text in texts_of(yaml.safe_load(path.read_text(encoding="utf-8")), entries):
+            texts.setdefault(text, set()).add(path.relative_to(ROOT).as_posix())
     return texts, mistakes
+
+
+def texts_of(product: dict[str, Any], entries: Catalog) -> Iterator[str]:
+    """Yield what people read of a product file; a title where the catalogue has it."""
+    if product["title"] in entries:
+        yield product["title"]
+    yield from product.get("not_modelled", {}).values()
+    shown = (
+        (product, "rules_source"),
+        *((chip, "clock_doubt") for chip in product["socs"].values()),
+    )
+    yield from (facts[key] for facts, key in shown if key in (facts or {}))
 
 
 def fields(template: str) -> set[str]:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import npu_sim
-from npu_sim.cores import Profile, load_profile, release_table, shipped_products
+from npu_sim.cores import Profile, is_older, load_profile, release_table, shipped_products
 from npu_sim.framework.arguments import REQUIRED, Attribute, Output, Tensor
 from npu_sim.framework.checks import Dtypes
 from npu_sim.framework.inference import call_with
@@ -140,16 +140,29 @@ def other_declarations(operator: Operator) -> Iterable[Operator]:
 
 
 def product_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
-    """Yield a row for every product that supports the operator, with its documented limits."""
+    """Yield a row for every product that supports the operator, with its documented limits.
+
+    A product on which it is not modelled, or not at the default release, has the reason instead.
+    """
     for name in shipped_products():
         profile: Profile = load_profile(name)
-        if operator.supported_by(profile):
-            limits = ", ".join(
-                f"{limit} {value}"
-                for limit, value in profile.documented_limits(operator.name).items()
-            )
-            modelled = declaration_on(operator, name) is not None
-            yield code(name), profile.product.title, limits if modelled else "not modelled yet"
+        product = profile.product
+        if operator.name in product.not_modelled or operator.supported_by(profile):
+            stated = profile.documented_limits(operator.name).items()
+            limits = ", ".join(f"{limit} {value}" for limit, value in stated)
+            yield code(name), product.title, not_modelled_reason(operator, profile) or limits
+
+
+def not_modelled_reason(operator: Operator, profile: Profile) -> str:
+    """Return why an operator is not modelled on a product at the default release, or nothing."""
+    product = profile.product
+    if operator.name in product.not_modelled:
+        return f"not modelled: {product.not_modelled[operator.name]}"
+    if profile.family in operator.families_not_modelled:
+        return "not modelled yet"
+    if is_older(profile.release, product.oldest_release):
+        return f"modelled from release {product.oldest_release} on"
+    return ""
 
 
 def release_rows(operator: Operator) -> Iterable[tuple[object, ...]]:

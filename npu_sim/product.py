@@ -118,6 +118,10 @@ class Product(BaseModel):
     dtypes: tuple[Literal["float16", "bfloat16", "float32"], ...]
     cube_dtypes: tuple[Literal["float16", "bfloat16", "float32", "hf32"], ...]
     operators: tuple[str, ...]
+    not_modelled: dict[str, str] = {}
+    """Why npu_sim does not model an operator there, by operators that are not in ``operators``."""
+    evidence: Literal["exact", "model"] = "exact"
+    """``model`` where plans are no more than a model, however exact the rules of the operator."""
     oldest_release: str = ""
     """Oldest release whose rules are known for it; empty when those of every release are."""
     rules_source: str = ""
@@ -153,11 +157,13 @@ class Product(BaseModel):
             )
             raise InvalidKeyError(("default_soc",), message)
         for position, operator in enumerate(self.operators):
-            entry = find_operator(operator)
-            if entry is None or entry.name != operator:
+            _require_operator(("operators", position), operator)
+        for operator in self.not_modelled:
+            _require_operator(("not_modelled", operator), operator)
+            if operator in self.operators:
                 raise InvalidKeyError(
-                    ("operators", position),
-                    _unknown_operator(operator, [operator.name for operator in all_operators()]),
+                    ("not_modelled", operator),
+                    Text("{operator} is also among operators", operator=repr(operator)),
                 )
         for operator, stated in self.documented_limits.items():
             _check_limits(operator, stated)
@@ -335,6 +341,13 @@ def _owners_of(name: str) -> list[tuple[str, str]]:
             )
         )
     return owners
+
+
+def _require_operator(key: tuple[str | int, ...], name: str) -> None:
+    entry = find_operator(name)
+    if entry is None or entry.name != name:
+        names = [operator.name for operator in all_operators()]
+        raise InvalidKeyError(key, _unknown_operator(name, names))
 
 
 def _check_limits(operator: str, stated: DocumentedLimits) -> None:

@@ -4,6 +4,7 @@ from npu_sim.cores import config_directory, load_profile, shipped_products
 from npu_sim.status import UsageError
 
 SOCS = {
+    "ascend_350": ("Ascend350_354f", "Ascend350_355e"),
     "ascend_950": (
         *(
             f"Ascend950DT_{number}"
@@ -68,6 +69,7 @@ def test_a_product_has_all_its_socs(product, socs):
         ("atlas_a3", "Ascend910_9391"),
         ("atlas_inference", "Ascend310P3"),
         ("ascend_950", "Ascend950PR_9589"),
+        ("ascend_350", "Ascend350_355e"),
     ],
 )
 def test_default_soc(product, soc):
@@ -85,6 +87,8 @@ def test_default_soc(product, soc):
         ("Ascend310P3", 8, 8, 262144, 2097152),
         ("Ascend950PR_9589", 64, 32, 253952, 16777216),
         ("Ascend950DT_950y", 16, 8, 253952, 16777216),
+        ("Ascend350_354f", 28, 14, 253952, 16777216),
+        ("Ascend350_355e", 32, 16, 253952, 16777216),
     ],
 )
 def test_device_properties_of_a_planner(soc, vector, cube, ub_bytes, system):
@@ -115,6 +119,16 @@ def test_a_modified_copy_of_a_profile_is_a_separate_product(a2_text, written):
         ("default_soc: Ascend910B1", "default_soc: Ascend910B9", "'Ascend910B9' is not among socs"),
         ("overflow_mode: inf_nan", "overflow_mode: wrap", "'wrap' is not allowed"),
         ("  - rms_norm_grad", "  - rms_norm_gradient", "'rms_norm_gradient' is not one of"),
+        (
+            "cube_dtypes: [float16, bfloat16, float32, hf32]",
+            "cube_dtypes: [float16]\nnot_modelled: {rms_norms: why}",
+            "did you mean rms_norm",
+        ),
+        (
+            "cube_dtypes: [float16, bfloat16, float32, hf32]",
+            "cube_dtypes: [float16]\nnot_modelled: {rms_norm: why}",
+            "is also among operators",
+        ),
         ("title: Atlas A2", "title: Atlas A2\ntitle: twice", "repeats the key of line 5"),
         ("name: atlas_a2", "name: a: b", "not valid YAML"),
         ("    ai_core_count: 24", "    ai_core_count: many", "'many' is not allowed"),

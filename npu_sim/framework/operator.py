@@ -521,12 +521,20 @@ class Operator:
         Raises
         ------
         NotModelledError
-            When the product has the operator and npu_sim does not model it there, or not at this
-            release.
+            When npu_sim does not model the operator there, or not at this release.
         """
+        product = profile.product
+        if self.name in product.not_modelled:
+            raise NotModelledError(
+                "product",
+                "{title} is not modelled on {product_title}: {reason}",
+                "choose another product",
+                title=self.title,
+                product_title=product.title,
+                reason=product.not_modelled[self.name],
+            )
         if not self.supported_by(profile):
             return self  # the contract refuses the call
-        product = profile.product
         if is_older(profile.release, product.oldest_release):
             raise NotModelledError(
                 "release",

@@ -153,6 +153,7 @@ def plan_of(case: Case, *, plans_flips: bool = False) -> Plan:
         operator.evidence,
         described.evidence or operator.evidence,
         Evidence.MODEL if assumption or _is_inferred(described) else operator.evidence,
+        Evidence(profile.product.evidence),
         key=EVIDENCE_ORDER.index,
     )
     plan = Plan(

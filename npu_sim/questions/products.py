@@ -19,12 +19,12 @@ class Products(Printed):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the products as plain data, the form ``--json`` prints."""
-        return {
-            "products": [
-                profile.product.model_dump(mode="json") | {"operators": operators_of(profile)[0]}
-                for profile in self.profiles
-            ]
-        }
+        rows = []
+        for profile in self.profiles:
+            modelled, others = operators_of(profile)
+            row = profile.product.model_dump(mode="json")
+            rows.append(row | {"operators": modelled, "not_modelled": others})
+        return {"products": rows}
 
 
 @without_internal_frames

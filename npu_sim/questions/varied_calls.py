@@ -22,7 +22,7 @@ from npu_sim.framework.arguments import Attribute, Number, plain_text
 from npu_sim.framework.inference import arguments_of, inferred
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import FixedCall, fixed_call
-from npu_sim.language import Argument, grouped, joined
+from npu_sim.language import Argument, Text, grouped, joined
 from npu_sim.operators.loading import load_operator
 from npu_sim.status import UsageError
 
@@ -171,14 +171,16 @@ def device_groups(
     ]
 
 
-def operators_of(profile: Profile) -> tuple[list[str], list[str]]:
-    """Return the operators of a product that npu_sim models there, and those that it does not."""
-    others = [
-        name
-        for name in profile.product.operators
+def operators_of(profile: Profile) -> tuple[list[str], dict[str, str]]:
+    """Return the operators that npu_sim models on a product, and why it does not model others."""
+    product = profile.product
+    not_yet = {
+        name: Text("npu_sim does not model it there yet")
+        for name in product.operators
         if profile.family in load_operator(name).families_not_modelled
-    ]
-    return [name for name in profile.product.operators if name not in others], others
+    }
+    modelled = [name for name in product.operators if name not in not_yet]
+    return modelled, not_yet | product.not_modelled
 
 
 def product_names(given: Any) -> list[Any]:

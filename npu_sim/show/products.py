@@ -3,7 +3,7 @@
 from rich.console import Group, RenderableType
 
 from npu_sim.cores import Profile
-from npu_sim.language import Verbatim, joined
+from npu_sim.language import Text, Verbatim, grouped, joined, say
 from npu_sim.questions.products import Products
 from npu_sim.questions.varied_calls import operators_of
 from npu_sim.show import view_of
@@ -35,8 +35,11 @@ def products_view(answer: Products) -> Group:
             ("dtypes", joined((Verbatim(", ".join(product.dtypes)), overflow))),
             ("operators", ", ".join(modelled)),
         ]
-        if others:
-            lines.append(("not modelled", ", ".join(others)))
+        for reason, names in grouped((why, name) for name, why in others.items()).items():
+            without = Text("{names}: {reason}", names=Verbatim(", ".join(names)), reason=reason)
+            lines.append(("not modelled", without))
+        if product.oldest_release:
+            lines.append(("releases", say("from {release} on", release=product.oldest_release)))
         if product.rules_source:
             lines.append(("rules", product.rules_source))
         parts += [

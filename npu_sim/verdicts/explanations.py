@@ -424,11 +424,11 @@ def _on_product(call: StudyCall, product: str) -> dict[str, StudyCall]:
     """Return the call on every SoC of another product; none if it does not have the operator."""
     found = {}
     for profile in all_socs(product):
+        profile = profile.with_release(call.profile.release)
         try:
             operator = load_operator(call.operator.name).on(profile)
         except NO_PLAN:
             continue
-        profile = profile.with_release(call.profile.release)
         found[profile.soc] = replace(call, operator=operator, profile=profile)
     return found
 

@@ -215,14 +215,18 @@ def _second_results(against: Any, measured: Mapping[str, NDArray[Any]]) -> dict[
 def _profiles(
     product: str | Path | Profile | None, soc: str | None, release: str | None
 ) -> list[Profile]:
-    """Return the profiles to try, the default one first; a loaded profile is the only one."""
+    """Return the profiles to try, the default one first; a loaded profile is the only one.
+
+    Products whose plans are no more than a model come last: of equal answers the first is taken.
+    """
     first = load_profile(product, soc, release)
     if isinstance(product, Profile):
         return [first]
     profiles = [first]
     if soc is None:
         names = [product] if product is not None else [first.name, *shipped_products()]
-        profiles += [profile for name in names for profile in all_socs(name)]
+        others = [profile for name in names for profile in all_socs(name)]
+        profiles += sorted(others, key=lambda profile: profile.product.evidence != "exact")
     unique = {(profile.name, profile.soc): profile for profile in profiles}.values()
     releases = [first.release]
     if release is None:

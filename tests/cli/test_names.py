@@ -28,6 +28,7 @@ PRODUCTS = {
     ],
     "atlas_train": ["Atlas training series", "Atlas 训练系列产品", "Ascend910"],
     "atlas_inference": ["Atlas inference", "Atlas 推理系列产品", "310P"],
+    "ascend_350": ["350", "Ascend350", "Ascend 350", "昇腾 350"],
     "ascend_950": [
         "A5",
         "950PR",

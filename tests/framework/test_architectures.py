@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 import npu_sim
-from npu_sim.cores import load_profile
+from npu_sim.cores import load_profile, release_names
 from npu_sim.framework.inference import call_with
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.loading import load_operator
@@ -88,3 +88,42 @@ def test_the_command_line_ends_with_64(capsys, monkeypatch):
     found = runner.npu_sim(capsys, monkeypatch, *arguments)
     assert found.code == 64
     assert found.data["outcome"] == "not_modelled"
+
+
+ASCEND_350 = load_profile("ascend_350", release="9.2")
+
+
+def test_ascend_350_plans_on_all_its_cores():
+    call = {"x": "64x4096:fp16", "gamma": "4096:fp16", "soc": "Ascend350_355e"}
+    plan = npu_sim.plan("rms_norm", release="9.2", **call)
+    assert (plan.block_dim, plan.cores_available, plan.evidence) == (32, 32, "model")
+    with pytest.raises(NotModelledError, match=r"are known from release 9\.2 on") as caught:
+        npu_sim.plan("rms_norm", **call)
+    assert (caught.value.argument, caught.value.hint) == ("release", "release 9.2")
+
+
+@pytest.mark.parametrize("release", release_names())
+@pytest.mark.parametrize("name", ASCEND_350.product.not_modelled)
+def test_an_operator_without_a_definition_there_is_not_modelled(name, release):
+    with pytest.raises(NotModelledError, match="no definition of it for this product was seen"):
+        npu_sim.plan(name, product="ascend_350", release=release, **call_of(name))
+
+
+@pytest.mark.parametrize("name", sorted({*MODELLED} - {*ASCEND_350.product.not_modelled}))
+def test_ascend_350_plans_as_ascend_950_with_its_cores(name):
+    chips, called = ASCEND_350.product, load_profile("ascend_950").product
+    chip = called.model_copy(update={"socs": chips.socs, "default_soc": chips.default_soc})
+    expected = npu_sim.plan(
+        name, product=ASCEND_350.model_copy(update={"product": chip}), **call_of(name)
+    )
+    plan = npu_sim.plan(name, product=ASCEND_350, **call_of(name))
+    assert plan.evidence == "model"
+    for same in ("tiling", "path", "block_dim", "workspace", "order"):
+        assert getattr(plan, same) == getattr(expected, same)
+
+
+def test_a_product_lists_what_is_not_modelled_there_and_why():
+    (row,) = npu_sim.products("ascend_350").as_dict()["products"]
+    assert {*row["operators"], *row["not_modelled"]} == {entry.name for entry in OPERATORS}
+    assert not {*row["operators"]} & {*row["not_modelled"]}
+    assert row["not_modelled"]["rotary_position_embedding"] == "npu_sim does not model it there yet"

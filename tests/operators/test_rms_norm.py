@@ -228,4 +228,4 @@ def test_products_list_it():
     having = {
         name for name in shipped_products() if OPERATOR in load_profile(name).product.operators
     }
-    assert having == {"ascend_950", "atlas_a2", "atlas_a3", "atlas_inference"}
+    assert having == {"ascend_350", "ascend_950", "atlas_a2", "atlas_a3", "atlas_inference"}
