@@ -67,6 +67,14 @@ def timeline(
     return bounds.timeline(plan, profile, program_of(plan), estimates)
 
 
+def copies_us(plan: Plan, profile: Profile) -> float:
+    """Return the lower bound of a plan in us that counts copies alone, on every product the same.
+
+    Raises UsageError when the operator declares no program.
+    """
+    return bounds.copies_us(plan, profile, program_of(plan))
+
+
 def with_reads(found: Timeline, plan: Plan) -> Timeline:
     """Return a timeline with how often its planned kernels read each of their tensors."""
     planned = {launch.kernel for launch in found.launches if launch.planned}

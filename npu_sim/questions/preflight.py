@@ -40,10 +40,12 @@ from npu_sim.questions.preflight_checks import (
     UNKNOWN,
     WORKSPACE,
     Checked,
+    Comparison,
     Row,
     Summary,
     Totals,
     check_call,
+    comparison,
     malformed,
     totals,
 )
@@ -401,6 +403,13 @@ class Matrix(Printed, Tabular):
         )
         return {label: totals(times.get(label, [])) for label in self.labels if self.timed}
 
+    def compared(self) -> Comparison | None:
+        """Return the sums of bounds that count the same calls and the same work on every column.
+
+        None without times, and with fewer than two columns that have bounds.
+        """
+        return comparison(self.rows, self.labels) if self.timed else None
+
     def differences(self) -> list[Difference]:
         """Return where the columns differ; calls with equal differences are merged.
 
@@ -416,12 +425,14 @@ class Matrix(Printed, Tabular):
     def as_dict(self) -> dict[str, Any]:
         """Return the results as plain data, without the plans."""
         totals = {label: {"totals": sums.as_dict()} for label, sums in self.totals().items()}
+        compared = self.compared()
         return {
             "summary": self.summary().as_dict(),
             "targets": {
                 label: summary.as_dict() | totals.get(label, {})
                 for label, summary in self.summaries().items()
             },
+            "compared": None if compared is None else compared.as_dict(),
             "recorded": self.recorded,
             "differences": [difference.as_dict() for difference in self.differences()],
             "stale": [

@@ -3,7 +3,7 @@
 On request with its launches, lower bounds and estimates, and their sums over a file of calls.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target, require_bool, require_limits
 from npu_sim.language import Joined, Text, joined
 from npu_sim.operators.loading import load_operator
-from npu_sim.operators.timelines import is_timed, timeline
+from npu_sim.operators.timelines import copies_us, is_timed, timeline
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import REFUSED, RUNS, Plan
 from npu_sim.questions.preflight_lines import Call, MalformedLineError, operator_inputs
@@ -229,16 +229,24 @@ def call_times(plan: Plan, profile: Profile) -> dict[str, Any]:
     """Return launches, lower bound and estimate of one call, times in microseconds.
 
     ``bound_us`` is None if the operator declares no program; ``coverage`` is that of
-    :class:`npu_sim.timelines.model.Timeline`. ``estimates`` maps what is estimated
-    (``launch``, ``vector pipe``) to the number of launches and the sum of their ranges.
+    :class:`npu_sim.timelines.model.Timeline`; ``copies_us`` is the bound of the copies alone.
+    ``estimates`` maps what is estimated (``launch``, ``vector pipe``) to the number of launches
+    and the sum of their ranges.
     """
     if plan.block_dim and not is_timed(plan):
-        return {"launches": len(plan.launches), "bound_us": None, "coverage": "", "estimates": {}}
+        return {
+            "launches": len(plan.launches),
+            "bound_us": None,
+            "coverage": "",
+            "copies_us": None,
+            "estimates": {},
+        }
     found = timeline(plan, profile)
     return {
         "launches": len(found.launches),
         "bound_us": found.bound_us,
         "coverage": found.coverage,
+        "copies_us": copies_us(plan, profile),
         "estimates": _estimates(found.launches),
     }
 
@@ -285,6 +293,76 @@ class BoundSum(NamedTuple):
 
     calls: int
     bound_us: float
+
+
+class SameWork(NamedTuple):
+    """Lower bounds of one call in us that count the same work on every column."""
+
+    bounds_us: Mapping[str, float]
+    copies_alone: bool
+    """Whether only copies count, because the bounds of the call cover different work."""
+
+
+def same_work(row: Row, labels: Iterable[str]) -> SameWork | None:
+    """Return the bounds of a row that can be compared; None without a bound on every column."""
+    times = {label: bounded_time(row.cells.get(label)) for label in labels}
+    found = {label: time for label, time in times.items() if time is not None}
+    if len(found) < len(times):
+        return None
+    copies_alone = len({time["coverage"] for time in found.values()}) > 1
+    counted = "copies_us" if copies_alone else "bound_us"
+    return SameWork({label: time[counted] for label, time in found.items()}, copies_alone)
+
+
+def bounded_time(checked: Checked | None) -> Mapping[str, Any] | None:
+    """Return the times of a call that runs and has a lower bound; None for any other."""
+    if checked is None or checked.outcome != RUNS:
+        return None
+    time: Mapping[str, Any] = checked.facts.get("time", {})
+    return None if time.get("bound_us") is None else time
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Sums of the lower bounds of calls that have one on every column, each weighted by its count.
+
+    Every call counts the same work on all columns (:func:`same_work`).
+    """
+
+    calls: int
+    """Calls that are compared."""
+    all_calls: int
+    copies_alone: int
+    """Compared calls of which only the copies count."""
+    bounds_us: Mapping[str, float]
+    """Sum of every column in microseconds."""
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Sums of the other columns over that of the first one; empty where it is 0."""
+        first, *others = self.bounds_us
+        total = self.bounds_us[first]
+        return {label: self.bounds_us[label] / total for label in others if total}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the comparison as plain data."""
+        return {**vars(self), "ratios": self.ratios}
+
+
+def comparison(rows: Sequence[Row], labels: Sequence[str]) -> Comparison | None:
+    """Return the comparison of the columns that have bounds; None for fewer than two of them."""
+    timed = [label for label in labels if any(bounded_time(row.cells.get(label)) for row in rows)]
+    if len(timed) < 2:
+        return None
+    found = [(row.count, work) for row in rows if (work := same_work(row, timed)) is not None]
+    return Comparison(
+        calls=sum(count for count, _ in found),
+        all_calls=sum(row.count for row in rows),
+        copies_alone=sum(count for count, work in found if work.copies_alone),
+        bounds_us={
+            label: sum(count * work.bounds_us[label] for count, work in found) for label in timed
+        },
+    )
 
 
 def totals(times: list[tuple[Mapping[str, Any], int]]) -> Totals:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
+from pathlib import PurePath
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -38,17 +39,20 @@ from npu_sim.questions.preflight import (
     Summary,
     grouped_cells,
 )
-from npu_sim.questions.preflight_checks import BoundSum, Totals
+from npu_sim.questions.preflight_checks import BoundSum, Comparison, Totals
 from npu_sim.show import document_of, view_of
+from npu_sim.show.compared_times import compared_line, compared_sentence, time_bars
 from npu_sim.show.forms.layout import (
+    Block,
     Column,
     Document,
     Paragraph,
+    Section,
     Table,
     after_gap,
+    filled,
     lines_table,
     stack,
-    table_report,
 )
 from npu_sim.show.times import bound_cell, coverage_lines, covered_time
 
@@ -652,13 +656,20 @@ def time_notes(matrix: Matrix) -> list[str]:
 def headline(matrix: Matrix) -> str:
     """Return calls and lower bounds in one sentence, without bounds that are not compared."""
     calls = calls_text(sum(row.count for row in matrix.rows), len(matrix.rows))
-    if any(len(_bounds(row)) > 1 for row in matrix.rows):
-        return say("{calls}: bounds cover different work, not compared", calls=calls)
+    compared = matrix.compared()
+    if compared is not None and not _is_comparable(matrix, compared):
+        return compared_sentence(calls, compared)
     bounds = (
         Text("{time} on {label}", time=_covered_times(sums), label=label)
         for label, sums in matrix.totals().items()
     )
     return say("{calls}: at least {bounds}", calls=calls, bounds=joined(bounds, ", "))
+
+
+def _is_comparable(matrix: Matrix, compared: Comparison) -> bool:
+    """Return whether the sums of all columns have the same calls and count the same work."""
+    sums = (matrix.totals()[label] for label in compared.bounds_us)
+    return not compared.copies_alone and all(found.calls == compared.calls for found in sums)
 
 
 def _covered_times(sums: Totals) -> str:
@@ -671,9 +682,11 @@ def times_parts(matrix: Matrix) -> list[RenderableType]:
     if not matrix.timed:
         return []
     calls = calls_table(matrix)
+    compared = matrix.compared()
     return [
         "",
         totals_table(matrix),
+        *after_gap(lines_table([] if compared is None else [compared_line(compared)])),
         "",
         replace(calls, rows=calls.rows[:SHOWN_ROWS]),
         *_more_calls(len(calls.rows)),
@@ -765,46 +778,117 @@ LEVELS = {ERROR: "fails", INFORMATIONAL: "informational", ACCEPTED: "in the base
 
 @document_of.register
 def preflight_report(matrix: Matrix, file: str = "", command: str = "") -> Document:
-    """Return the report of a preflight.
+    """Return the report of a preflight; with times it begins with where they go.
 
     - ``file``: name of the calls.
     - ``command``: command that reproduces the report.
     """
-    file = file or say("calls")
+    file = PurePath(file).name or say("calls")
+    if matrix.timed:
+        title, sentence = say("{file}: calls and times", file=file), headline(matrix)
+        sections = _times_sections(matrix)
+    else:
+        title, sentence = say("{file}: preflight", file=file), _checked_text(matrix)
+        sections = _checked_sections(matrix)
     bad = sum(summary.not_fine for summary in matrix.summaries().values())
-    sentence = say(
-        "{file}: {calls}, on {labels}: ",
-        file=file,
-        calls=calls_text(
-            sum(row.count if matrix.timed else row.lines for row in matrix.rows), len(matrix.rows)
-        ),
+    unknown = sum(summary.unknown for summary in matrix.summaries().values())
+    tone = "neutral" if unknown else "good"
+    outcome = say("{bad} not accepted", bad=bad) if bad else say("all accepted")
+    if unknown:
+        outcome += say("; {unknown} not modelled, so unknown", unknown=unknown)
+    return Document(
+        title,
+        say("{file}: {sentence}; {outcome}", file=file, sentence=sentence, outcome=outcome),
+        sections,
+        command,
+        tone="bad" if bad else tone,
+    )
+
+
+def _checked_text(matrix: Matrix) -> str:
+    lines = sum(row.lines for row in matrix.rows)
+    return say(
+        "{calls}, on {labels}",
+        calls=calls_text(lines, len(matrix.rows)),
         labels=labels_text(matrix.labels),
     )
-    unknown = sum(summary.unknown for summary in matrix.summaries().values())
-    sentence += say("{bad} not accepted", bad=bad) if bad else say("all accepted")
-    if unknown:
-        sentence += say("; {unknown} not modelled, so unknown", unknown=unknown)
-    times = (totals_table(matrix), calls_table(matrix)) if matrix.timed else ()
-    tables = (*times, _targets_table(matrix), _cells_table(matrix), _faults_table(matrix))
-    notes = [
-        *time_notes(matrix),
+
+
+def _checked_sections(matrix: Matrix) -> tuple[Section, ...]:
+    tables = (_targets_table(matrix), _cells_table(matrix), _faults_table(matrix))
+    return filled(
+        *((table.caption, [replace(table, caption="")]) for table in tables),
+        ("Notes", map(Paragraph, _notes(matrix, difference_lines(matrix)))),
+    )
+
+
+def _times_sections(matrix: Matrix) -> tuple[Section, ...]:
+    bits = map(Paragraph, difference_lines(matrix, ["bits"]))
+    return filled(
+        ("Where the time goes", _time_blocks(matrix)),
+        (
+            "Not accepted" if matrix.faults() else "Informational",
+            [replace(_faults_table(matrix), caption="")],
+        ),
+        ("What differs", [differences_table(matrix), *bits]),
+        ("Sums", [replace(totals_table(matrix), caption="")]),
+        (
+            "Every call",
+            [replace(table, folded=True) for table in (calls_table(matrix), _cells_table(matrix))],
+        ),
+        ("Notes", map(Paragraph, _notes(matrix, time_notes(matrix)))),
+    )
+
+
+def _time_blocks(matrix: Matrix) -> Iterator[Block]:
+    """Yield how the products compare, and the bounds of every operator as a picture."""
+    compared = matrix.compared()
+    if compared is not None:
+        _, bounds, meaning = compared_line(compared)
+        yield Paragraph(Text("{bounds}: {meaning}", bounds=bounds, meaning=meaning))
+    if any(sums.bound_us for sums in matrix.totals().values()):
+        yield time_bars(matrix)
+
+
+def _notes(matrix: Matrix, first: Iterable[str]) -> list[str]:
+    """Return the remarks at the end of a report; ``first`` are those of its kind."""
+    return [
+        *first,
         *filter(None, [legend_text(matrix)]),
         *caveat_lines(matrix),
-        *difference_lines(matrix),
         *timing_lines(matrix),
         *recorded_lines(matrix),
     ]
-    tone = "neutral" if unknown else "good"
-    return replace(
-        table_report(
-            say("calls and times of {file}" if matrix.timed else "preflight of {file}", file=file),
-            sentence,
-            tables,
-            notes=notes,
-            command=command,
-        ),
-        tone="bad" if bad else tone,
+
+
+def differences_table(matrix: Matrix) -> Table:
+    """Return path and cores of the calls that differ in them or in their outcome, by column."""
+    found = grouped(
+        ((row.op, *(_way_text(row.cells.get(label)) for label in matrix.labels)), row)
+        for row in matrix.rows
     )
+    different = [(ways, rows) for (_, *ways), rows in found.items() if len(set(ways)) > 1]
+
+    def calls(item: tuple[list[str], list[Row]]) -> str:
+        _, rows = item
+        return Text("{op}, {lines}", op=Verbatim(rows[0].op), lines=lines_text(rows))
+
+    columns = [Column("calls", calls, wraps=True, key=True)]
+    for number, label in enumerate(matrix.labels):
+        columns.append(Column(label, partial(_way_of, number), wraps=True))
+    return Table(columns, different)
+
+
+def _way_of(number: int, item: tuple[list[str], list[Row]]) -> str:
+    return item[0][number]
+
+
+def _way_text(checked: Checked | None) -> str:
+    """Return path and cores of a call that runs, or its outcome."""
+    if checked is None or checked.outcome != RUNS:
+        return "" if checked is None else checked.label
+    path, cores = checked.facts.get("path"), checked.facts.get("block_dim")
+    return Text("{path}, {cores} cores", path=path, cores=cores) if path else checked.label
 
 
 def _targets_table(matrix: Matrix) -> Table:

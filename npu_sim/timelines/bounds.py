@@ -60,7 +60,7 @@ def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimato
     - ``estimator``: estimates the launches of this plan.
     """
     mhz = clock_mhz(profile)
-    times = [_phase_times(phase, profile, mhz) for phase in program.phases]
+    times = [_phase_times(Scheduler(phase, profile), mhz) for phase in program.phases]
     phases = tuple(phase for phase, _ in times)
     cores = _core_times(program, [cores for _, cores in times], mhz)
     kernel_us = sum(phase.us for phase in phases)
@@ -113,12 +113,29 @@ def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimato
     )
 
 
+def copies_us(plan: Plan, profile: Profile, program: Program) -> float:
+    """Return the lower bound of a call in us that counts its copies alone.
+
+    Copies have a published rate on every product, so these bounds count the same work where those
+    of :func:`timeline` differ in their coverage.
+    """
+    mhz = clock_mhz(profile)
+    phases = [
+        (
+            phase.kernel or plan.kernel,
+            _phase_times(Scheduler(phase, profile, copies_alone=True), mhz)[0],
+        )
+        for phase in program.phases
+    ]
+    return sum(_launch_bound(launch, phases, profile, mhz)[0] for launch in plan.launches)
+
+
 def _other_bound(
     assumption: str, phases: tuple[Phase, ...], profile: Profile, besides_us: float
 ) -> OtherBound:
     """Return the bound under another assumption; ``besides_us`` is that of the other launches."""
     mhz = clock_mhz(profile)
-    kernel_us = sum(_phase_times(phase, profile, mhz)[0].us for phase in phases)
+    kernel_us = sum(_phase_times(Scheduler(phase, profile), mhz)[0].us for phase in phases)
     return OtherBound(assumption=assumption, bound_us=besides_us + kernel_us, kernel_us=kernel_us)
 
 
@@ -187,9 +204,9 @@ def _besides_bytes(plan: Plan, bounds: Sequence[LaunchTime]) -> tuple[str, ...]:
     )
 
 
-def _phase_times(phase: Phase, profile: Profile, mhz: float) -> tuple[PhaseTime, CoreTimes]:
+def _phase_times(scheduler: Scheduler, mhz: float) -> tuple[PhaseTime, CoreTimes]:
     """Return the time of a phase, and the times of its cores."""
-    scheduler = Scheduler(phase, profile)
+    phase = scheduler.phase
     times: CoreTimes = dict.fromkeys(phase.cores, (0.0, np.zeros(0)))
     for nodes, cores in phase.cores_by_work.items():
         times |= dict.fromkeys(cores, (scheduler.finish(nodes), scheduler.busy(nodes)))

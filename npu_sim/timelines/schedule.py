@@ -164,6 +164,8 @@ class Scheduler:
 
     phase: Phase
     profile: Profile
+    copies_alone: bool = False
+    """Whether all work but copies counts 0."""
     _matrices: dict[Node, np.ndarray] = field(default_factory=dict)
     _costs: dict[Tile, tuple[float, ...]] = field(default_factory=dict)
 
@@ -195,10 +197,15 @@ class Scheduler:
         """Return the cycles of a tile on every pipe; unknown rates count as 0."""
         if tile not in self._costs:
             self._costs[tile] = tuple(
-                sum(cycles(work, self.profile, pipe) or 0.0 for work in works)
+                sum(self._cycles(work, pipe) for work in works)
                 for works, pipe in zip(tile.work, self.phase.pipes, strict=True)
             )
         return self._costs[tile]
+
+    def _cycles(self, work: Work, pipe: str) -> float:
+        if self.copies_alone and not isinstance(work, Copy):
+            return 0.0
+        return cycles(work, self.profile, pipe) or 0.0
 
     def advance(self, state: np.ndarray, node: Node) -> np.ndarray:
         """Return the state after a node."""

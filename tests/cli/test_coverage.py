@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.operators.timelines import is_timed, timeline
+from npu_sim.language import time_text
+from npu_sim.operators.timelines import copies_us, is_timed, timeline
 from npu_sim.registry import OPERATORS
 from npu_sim.show.preflight import headline
 from npu_sim.sweeps.maps import sweep_map
@@ -102,6 +103,10 @@ def test_a_bound_without_computation_is_marked(operator, product, call):
     if not is_timed(plan):
         return
     found = timeline(plan, profile)
+    copies = copies_us(plan, profile)
+    if found.coverage == "copies only":
+        assert copies == pytest.approx(found.bound_us)
+    assert 0 < copies <= found.bound_us * (1 + 1e-12)
     computes = any(us for pipe, us in found.busy_share.items() if pipe not in COPY_PIPES)
     is_copying = (operator, product, plan.path) in COPYING
     assert bool(found.coverage) or computes or is_copying
@@ -147,10 +152,69 @@ def test_sums_keep_coverages_apart(cli, calls, tmp_path):
     assert "time" not in {one["fact"] for one in data["differences"]}
 
 
+def test_products_are_compared_by_the_copies_of_the_calls_that_both_run(cli, calls, tmp_path):
+    """Text, page and JSON have the same two sums: what the bounds of 950 count, on both."""
+    with calls.open("a", encoding="utf-8") as file:
+        turned = {"x": TURNED, "cos": "1x128x1x128:bf16"}
+        line = {"op": "rotary_position_embedding", "inputs": turned, "count": 7}
+        file.write(json.dumps(line) + "\n")
+    page = tmp_path / "page.html"
+    arguments = ("preflight", calls, "--timeline", "--products", "A2,950")
+    outcome, data = cli(*arguments, "--report", page), cli(*arguments, "--json").data
+    results = {(one["target"], one["op"]): one for one in data["results"]}
+    assert results["ascend_950", "rotary_position_embedding"]["outcome"] == "unknown"
+    counts = {"moe_token_permute": 9, "rms_norm_grad": 1}
+    copies = {
+        label: sum(count * results[label, op]["time"]["copies_us"] for op, count in counts.items())
+        for label in ("atlas_a2", "ascend_950")
+    }
+    assert copies["ascend_950"] == pytest.approx(
+        data["targets"]["ascend_950"]["totals"]["bound_us"]
+    )
+    compared = data["compared"]
+    assert (compared["calls"], compared["all_calls"], compared["copies_alone"]) == (10, 17, 10)
+    assert compared["bounds_us"] == pytest.approx(copies)
+    ratio = copies["ascend_950"] / copies["atlas_a2"]
+    assert compared["ratios"] == {"ascend_950": pytest.approx(ratio)}
+    first, second = (f"{time_text(us)} on {label}" for label, us in copies.items())
+    html = page.read_text(encoding="utf-8")
+    sentence = f"17 calls, 3 of them distinct: at least {first}, {second} for the same work of 10"
+    assert sentence in html
+    assert headline(npu_sim.preflight(calls, products="A2,950", timed=True)).startswith(sentence)
+    for text in (outcome.out, html):
+        assert f"{first}, {second} ({ratio:.2f}x)" in text
+        assert "how far a device stays above its bound is not known" in text
+
+
+def test_products_are_compared_by_whole_bounds_where_they_cover_the_same(calls):
+    matrix = npu_sim.preflight(calls, products="A2,A3,atlas_train", timed=True)
+    compared = matrix.compared()
+    totals = matrix.totals()
+    assert compared.bounds_us == {
+        label: pytest.approx(totals[label].bound_us) for label in ("atlas_a2", "atlas_a3")
+    }
+    assert (compared.calls, compared.copies_alone) == (10, 0)
+    assert npu_sim.preflight(calls, timed=True).compared() is None
+    assert npu_sim.preflight(calls, products="A2,A3").compared() is None
+
+
+def test_calls_without_a_common_product_are_not_compared(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    lines = [
+        {"op": "rms_norm_grad", "inputs": NORM, "product": product} for product in ("A2", "A3")
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    matrix = npu_sim.preflight(path, timed=True)
+    assert headline(matrix) == (
+        "2 calls, 2 of them distinct: no call has a bound on each of atlas_a2, atlas_a3"
+    )
+    assert matrix.compared().ratios == {}
+
+
 def test_calls_of_different_coverage_have_no_common_order(cli, calls):
     outcome = cli("preflight", calls, "--timeline", "--products", "A2,950")
     matrix = npu_sim.preflight(calls, products="A2,950", timed=True)
-    assert headline(matrix).startswith("10 calls, 2 of them distinct: bounds cover different work")
+    assert headline(matrix).endswith("for the same work of 10 calls")
     rows = re.findall(r"\d+x +(\w+)", outcome.out.partition("all calls")[2])
     assert rows.index("rms_norm_grad") < rows.index("moe_token_permute")
     alone = headline(npu_sim.preflight(calls, products="950", timed=True))

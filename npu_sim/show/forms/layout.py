@@ -409,6 +409,40 @@ class Picture:
         return self.caption or "picture"
 
 
+class BarPart(NamedTuple):
+    """A part of a bar: its length as a fraction of the picture, its class, and what it is."""
+
+    length: float
+    colour: str
+    """Class of the style sheet, ``c0`` .. ``c7``; ``apart`` after it for a hatched part."""
+    title: str
+
+
+class Bar(NamedTuple):
+    """A bar between its name and its value."""
+
+    name: str
+    parts: tuple[BarPart, ...]
+    value: str
+
+
+class BarGroup(NamedTuple):
+    """Bars below a common name, which may be empty."""
+
+    name: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Horizontal bars of one scale, with their values as text; any width of the page shows them."""
+
+    groups: tuple[BarGroup, ...]
+    caption: str = ""
+    legend: tuple[tuple[str, str], ...] = ()
+    """Classes of parts and their meaning."""
+
+
 @dataclass(frozen=True)
 class Chart:
     """Interactive curves: data and layout for plotly.js."""
@@ -432,7 +466,7 @@ class Drawing:
     caption: str = ""
 
 
-Block = Table | Paragraph | Picture | Chart | Drawing
+Block = Table | Paragraph | Picture | Bars | Chart | Drawing
 
 
 @dataclass(frozen=True)
