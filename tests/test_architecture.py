@@ -163,7 +163,7 @@ def test_no_generic_module_names_an_operator():
 
 SWEEP_CODE = """
 import npu_sim
-from npu_sim.framework.checking import row_planner
+from npu_sim.framework.row_planner import row_planner
 npu_sim.plan("rms_norm_grad", dy="64x512:bf16", gamma="512:bf16").decisions
 print(row_planner.cache_info().currsize)
 """

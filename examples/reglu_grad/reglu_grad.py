@@ -9,7 +9,7 @@ A model: the product has no such operator.
 import numpy as np
 
 from npu_sim.declare import *
-from npu_sim.kernels.engine.compile import kernel
+from npu_sim.kernels import kernel
 
 
 class Tiling(NamedTuple):

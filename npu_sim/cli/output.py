@@ -33,7 +33,11 @@ def print_answer(form: str, answer: Any, *, json: bool, csv: str = "") -> None:
     elif json:
         print_json(form, with_arguments(answer.as_dict()))
     else:
-        print_text(view_of(answer))
+        view = view_of(answer)
+        if view is None:
+            kind = type(answer)
+            raise TypeError(f"{kind.__module__}.{kind.__name__} has no view: see npu_sim.show")
+        print_text(view)
 
 
 def write_document(path: Path | None, answer: Any, command: str) -> None:

@@ -31,6 +31,7 @@ from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import find_operator
 from npu_sim.status import TILING_FAILURE, NotModelledError, Status, UsageError, closest
+from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,6 +128,12 @@ class Assumed:
     value: int
     source: str
     if_asked: Callable[[Any], str] | None = None
+
+
+def system_workspace(section: str) -> Assumed:
+    """Return the system workspace that a planner assumes; ``section`` of a specification page."""
+    source = Text("specification page {section}", section=section)
+    return Assumed("system_workspace_bytes", SYSTEM_WORKSPACE_BYTES, source)
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,7 +59,7 @@ from npu_sim.framework.execution import (
     unsupported_values,
 )
 from npu_sim.framework.inference import arguments_of, bound_sizes
-from npu_sim.framework.operator import DATA, FORMULA, Assumed, Operator
+from npu_sim.framework.operator import DATA, FORMULA, Assumed, Operator, system_workspace
 from npu_sim.framework.patterns import Sizes
 from npu_sim.framework.target import Order, Target
 from npu_sim.language import Argument, Text, Verbatim, joined
@@ -241,6 +241,7 @@ __all__ = [
     "sort_workspace_bytes",
     "spread",
     "storage_view",
+    "system_workspace",
     "to_fp32",
     "ub_memory",
     "unsupported_values",

@@ -12,3 +12,7 @@ NamedTuple; compiled code reads its fields as if they were separate arguments.
 
 With NUMBA_DISABLE_JIT=1 everything runs as plain Python and gives the same bits.
 """
+
+from npu_sim.kernels.engine.compile import kernel
+
+__all__ = ["kernel"]

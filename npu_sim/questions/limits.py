@@ -19,9 +19,10 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.arguments import Number, Values
-from npu_sim.framework.checking import row_planner, rules_on
+from npu_sim.framework.checking import rules_on
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import FixedCall, fixed_call, overflow_of
+from npu_sim.framework.row_planner import row_planner
 from npu_sim.framework.target import LIMITS, Limits, Target, require_bool
 from npu_sim.operators.loading import load_operator
 from npu_sim.plans.answers import Printed

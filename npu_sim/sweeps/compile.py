@@ -18,8 +18,9 @@ import numpy as np
 from numba.extending import register_jitable
 
 from npu_sim.cores import Device
-from npu_sim.framework.checking import row_planner, rules_type
+from npu_sim.framework.checking import rules_type
 from npu_sim.framework.operator import Operator
+from npu_sim.framework.row_planner import row_planner
 from npu_sim.kernels.engine.cache import KernelCache, outside_digest
 from npu_sim.kernels.engine.codegen import DeviceCompiler
 from npu_sim.kernels.engine.compile import PLAIN

@@ -23,9 +23,10 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from npu_sim.framework.checking import UNCOUNTABLE, row_planner, rules_on
+from npu_sim.framework.checking import rules_on
 from npu_sim.framework.checks import require_integer
 from npu_sim.framework.inference import plan_arguments
+from npu_sim.framework.row_planner import UNCOUNTABLE, row_planner
 from npu_sim.language import Argument
 from npu_sim.operators import plan
 from npu_sim.operators.loading import load_operator

@@ -18,9 +18,10 @@ import numpy as np
 from npu_sim import __version__
 from npu_sim.cores import Device, Profile, default_release, release_suffix
 from npu_sim.framework.arguments import INT64_MAX, Axis, Number, Values
-from npu_sim.framework.checking import bound_of, row_planner, rules_on
+from npu_sim.framework.checking import rules_on
 from npu_sim.framework.checks import require_integer
 from npu_sim.framework.operator import Operator
+from npu_sim.framework.row_planner import bound_of, row_planner
 from npu_sim.language import Text
 from npu_sim.plans.answers import Coded, Columns, Tabular
 from npu_sim.questions.varied_calls import chosen_profiles, items_of

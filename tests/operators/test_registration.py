@@ -29,9 +29,10 @@ from npu_sim.declare import (
     Tensor,
     Word,
 )
-from npu_sim.framework.checking import row_planner, rules_on
+from npu_sim.framework.checking import rules_on
 from npu_sim.framework.operator import COMPUTE, Operator
 from npu_sim.framework.registration import check_declaration
+from npu_sim.framework.row_planner import row_planner
 from npu_sim.operators.timelines import timeline
 from npu_sim.studies.certificate import certify
 from npu_sim.studies.precision import study_precision

@@ -11,9 +11,9 @@ import pytest
 from numba.core.event import install_recorder
 
 import npu_sim
-from npu_sim.framework.checking import UNCOUNTABLE, bound_of, row_planner
 from npu_sim.framework.checks import Holds
 from npu_sim.framework.inference import arguments_of, call_with, plan_arguments, read_call
+from npu_sim.framework.row_planner import UNCOUNTABLE, bound_of, row_planner
 from npu_sim.operators.loading import load_operator
 from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.sweeps import compile

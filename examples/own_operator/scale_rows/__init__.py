@@ -3,7 +3,7 @@
 import numpy as np
 
 from npu_sim.declare import *
-from npu_sim.kernels.engine.compile import kernel
+from npu_sim.kernels import kernel
 
 
 class Tiling(NamedTuple):

@@ -8,11 +8,9 @@ from npu_sim.framework.vocabulary import (
     FLOAT_DTYPES,
     INVALID,
     NULL_POINTER,
-    SYSTEM_WORKSPACE_BYTES,
     TILING_FAILURE,
     AclnnError,
     Argument,
-    Assumed,
     Attribute,
     Derived,
     Evidence,
@@ -26,6 +24,7 @@ from npu_sim.framework.vocabulary import (
     Word,
     checks,
     shape_text,
+    system_workspace,
 )
 from npu_sim.tiling import apply_adam_w_v2 as tiler
 
@@ -163,13 +162,7 @@ OPERATOR = Operator(
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile,
-    assumed=(
-        Assumed(
-            "system_workspace_bytes",
-            SYSTEM_WORKSPACE_BYTES,
-            "specification page apply_adam_w_v2, Tiling",
-        ),
-    ),
+    assumed=(system_workspace("apply_adam_w_v2, Tiling"),),
     evidence=Evidence.EXACT,
     families=(ASCEND_950,),
     c_order=(

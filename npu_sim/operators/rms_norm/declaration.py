@@ -9,10 +9,8 @@ from npu_sim.framework.vocabulary import (
     ASCEND_950,
     NPU_ARCH_ATLAS_INFERENCE,
     NPU_ARCH_ATLAS_TRAIN,
-    SYSTEM_WORKSPACE_BYTES,
     TILING_FAILURE,
     AclnnError,
-    Assumed,
     Attribute,
     Derived,
     Evidence,
@@ -24,6 +22,7 @@ from npu_sim.framework.vocabulary import (
     bound_sizes,
     checks,
     shape_text,
+    system_workspace,
     to_fp32,
 )
 from npu_sim.operators.shared.normalised_rows import declaration as normalised_rows
@@ -126,13 +125,7 @@ OPERATOR = Operator(
     tiling=tiler.Tiling,
     tile=tiler.tile,
     used_bytes=tiler.used_bytes,
-    assumed=(
-        Assumed(
-            "system_workspace_bytes",
-            SYSTEM_WORKSPACE_BYTES,
-            "specification page rms_norm, Workspace",
-        ),
-    ),
+    assumed=(system_workspace("rms_norm, Workspace"),),
     evidence=Evidence.EXACT,
     empty="empty: no rows, nothing runs",
     families=(ASCEND_950,),

@@ -10,7 +10,6 @@ from npu_sim.framework.vocabulary import (
     ASCEND_950,
     NPU_ARCH_ATLAS_INFERENCE,
     NPU_ARCH_ATLAS_TRAIN,
-    SYSTEM_WORKSPACE_BYTES,
     TILING_FAILURE,
     AclnnError,
     Assumed,
@@ -25,6 +24,7 @@ from npu_sim.framework.vocabulary import (
     Text,
     Verbatim,
     checks,
+    system_workspace,
 )
 from npu_sim.operators.shared.normalised_rows import declaration as normalised_rows
 from npu_sim.tiling import rms_norm_grad as tiler
@@ -165,11 +165,7 @@ OPERATOR = Operator(
         Assumed(
             "ub_bytes", tiler.ASSUMED_UB_BYTES, "specification page rms_norm_grad, key 1", if_asked
         ),
-        Assumed(
-            "system_workspace_bytes",
-            SYSTEM_WORKSPACE_BYTES,
-            "specification page rms_norm_grad, Workspace",
-        ),
+        system_workspace("rms_norm_grad, Workspace"),
     ),
     evidence=Evidence.EXACT,
     families=(ASCEND_950,),

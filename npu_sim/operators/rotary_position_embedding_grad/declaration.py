@@ -20,13 +20,13 @@ from npu_sim.framework.vocabulary import (
     Tensor,
     Text,
     checks,
+    system_workspace,
 )
 from npu_sim.operators.shared.rotations.declaration import (
     CONTIGUOUS_OUTPUTS,
     MODE_ATTRIBUTE,
     MOST_DOCUMENTED,
     SHAPE_RULES,
-    assumed,
     axes_named,
     bind_axes,
     cos_axes,
@@ -184,7 +184,7 @@ OPERATOR = Operator(
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile,
-    assumed=assumed("rotary_position_embedding_grad"),
+    assumed=(system_workspace("rotary_position_embedding_grad, Tiling"),),
     evidence=Evidence.EXACT,
     families_not_modelled=(ASCEND_950,),
     package=__package__,

@@ -29,10 +29,11 @@ from npu_sim.framework.arguments import (
     Values,
     Word,
 )
-from npu_sim.framework.checking import check_uncached, row_planner, rules_on
+from npu_sim.framework.checking import check_uncached, rules_on
 from npu_sim.framework.inference import arguments_of, plan_arguments
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
+from npu_sim.framework.row_planner import row_planner
 from npu_sim.framework.target import target_of
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators import plan

@@ -6,7 +6,7 @@ Source: specification page ``cross_entropy_loss_grad_950``.
 """
 
 from npu_sim.framework.operator import Differences
-from npu_sim.framework.vocabulary import SYSTEM_WORKSPACE_BYTES, Assumed
+from npu_sim.framework.vocabulary import system_workspace
 from npu_sim.operators.cross_entropy_loss_grad.ascend_950 import declaration
 from npu_sim.tiling.ascend_950 import cross_entropy_loss_grad as tiler
 
@@ -17,11 +17,5 @@ DIFFERENCES = Differences(
     tiling=tiler.Tiling,
     tile=tiler.tile_row,
     used_bytes=tiler.used_bytes,
-    assumed=(
-        Assumed(
-            "system_workspace_bytes",
-            SYSTEM_WORKSPACE_BYTES,
-            "specification page cross_entropy_loss_grad_950, Tiling",
-        ),
-    ),
+    assumed=(system_workspace("cross_entropy_loss_grad_950, Tiling"),),
 )

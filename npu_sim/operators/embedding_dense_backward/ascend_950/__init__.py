@@ -6,19 +6,13 @@ Source: specification page ``embedding_dense_backward_950``.
 """
 
 from npu_sim.framework.operator import Differences
-from npu_sim.framework.vocabulary import SYSTEM_WORKSPACE_BYTES, Assumed
+from npu_sim.framework.vocabulary import system_workspace
 from npu_sim.operators.embedding_dense_backward.ascend_950.declaration import CallTiling, tile_row
 
 DIFFERENCES = Differences(
     tiling=CallTiling,
     tile=tile_row,
-    assumed=(
-        Assumed(
-            "system_workspace_bytes",
-            SYSTEM_WORKSPACE_BYTES,
-            "specification page embedding_dense_backward_950, Tiling",
-        ),
-    ),
+    assumed=(system_workspace("embedding_dense_backward_950, Tiling"),),
     bounds={},
     absent=("parts",),  # no sum depends on the order in which cores finish
 )

@@ -6,7 +6,7 @@ Source: specification page ``moe_token_unpermute_grad_950``.
 """
 
 from npu_sim.framework.operator import Differences
-from npu_sim.framework.vocabulary import SYSTEM_WORKSPACE_BYTES, Assumed
+from npu_sim.framework.vocabulary import system_workspace
 from npu_sim.operators.moe_token_unpermute_grad.ascend_950 import declaration
 from npu_sim.tiling.ascend_950 import moe_token_unpermute_grad as tiler
 
@@ -16,13 +16,7 @@ DIFFERENCES = Differences(
     tiling=tiler.Tiling,
     tile=tiler.tile,
     used_bytes=tiler.used_bytes,
-    assumed=(
-        Assumed(
-            "system_workspace_bytes",
-            SYSTEM_WORKSPACE_BYTES,
-            "specification page moe_token_unpermute_grad_950, Tiling",
-        ),
-    ),
+    assumed=(system_workspace("moe_token_unpermute_grad_950, Tiling"),),
     empty="empty: no tokens or no columns, nothing runs",
     planner_message=None,
 )

@@ -6,7 +6,7 @@ Source: specification page ``rms_norm_grad_950``.
 """
 
 from npu_sim.framework.operator import Differences
-from npu_sim.framework.vocabulary import SYSTEM_WORKSPACE_BYTES, Assumed
+from npu_sim.framework.vocabulary import system_workspace
 from npu_sim.operators.rms_norm_grad.ascend_950 import declaration
 from npu_sim.tiling.ascend_950 import rms_norm_grad as tiler
 
@@ -15,13 +15,7 @@ DIFFERENCES = Differences(
     tiling=tiler.Tiling,
     tile=tiler.tile,
     used_bytes=tiler.used_bytes,
-    assumed=(
-        Assumed(
-            "system_workspace_bytes",
-            SYSTEM_WORKSPACE_BYTES,
-            "specification page rms_norm_grad_950, Tiling",
-        ),
-    ),
+    assumed=(system_workspace("rms_norm_grad_950, Tiling"),),
     absent=(
         "instructions",  # no rates of vector instructions are published
         "parts",  # no sum depends on the order in which cores finish

@@ -9,10 +9,8 @@ from typing import Any
 from npu_sim.framework.vocabulary import (
     FLOAT_DTYPES,
     INVALID,
-    SYSTEM_WORKSPACE_BYTES,
     TILING_FAILURE,
     AclnnError,
-    Assumed,
     Attribute,
     Axis,
     Derived,
@@ -24,6 +22,7 @@ from npu_sim.framework.vocabulary import (
     align,
     checks,
     joined,
+    system_workspace,
 )
 from npu_sim.status import INNER_FAILURE
 from npu_sim.tiling import swi_glu as tiler
@@ -150,6 +149,4 @@ AXES: tuple[Axis, ...] = (
 )
 DERIVED = (Derived("split", "col"), Derived("inner", "max(col // max(split, 1), 1)"))
 """Half of the axis dim, and the product of the axes behind it, where dim is not the last axis."""
-ASSUMED = (
-    Assumed("system_workspace_bytes", SYSTEM_WORKSPACE_BYTES, "specification page swi_glu, Tiling"),
-)
+ASSUMED = (system_workspace("swi_glu, Tiling"),)

@@ -9,9 +9,7 @@ from typing import Any
 
 from npu_sim.framework.vocabulary import (
     FLOAT_DTYPES,
-    SYSTEM_WORKSPACE_BYTES,
     AclnnError,
-    Assumed,
     Attribute,
     Axis,
     Inspection,
@@ -140,9 +138,3 @@ def axes_named(tensor: str) -> tuple[Axis, ...]:
         Number("cos2", "third axis of cos and sin", 1, unit="row"),
         Number("dim", "columns D", 128, unit="column", aliases=("columns", "D")),
     )
-
-
-def assumed(page: str) -> tuple[Assumed, ...]:
-    """Return what the planner assumes of a chip."""
-    source = Text("specification page {page}, Tiling", page=page)
-    return (Assumed("system_workspace_bytes", SYSTEM_WORKSPACE_BYTES, source),)
