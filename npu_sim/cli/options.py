@@ -126,7 +126,7 @@ def option_help(name: str, function: Callable[..., Any] | None) -> str:
     """Return the help of an option from the docstring of its function."""
     text = _texts(function).get(name) or _texts(run).get(name)
     if text is None:
-        raise TypeError(f"option {name}: neither its function nor npu_sim.run describes it")
+        raise TypeError("an option without help", name, function)
     while reference := re.match(r"As for :func:(?:npu_sim\.)?(\w+)", text):
         text = _texts(getattr(npu_sim, reference[1]))[name]
     return text

@@ -35,8 +35,7 @@ def print_answer(form: str, answer: Any, *, json: bool, csv: str = "") -> None:
     else:
         view = view_of(answer)
         if view is None:
-            kind = type(answer)
-            raise TypeError(f"{kind.__module__}.{kind.__name__} has no view: see npu_sim.show")
+            raise TypeError("an answer without a view, see npu_sim.show", type(answer))
         print_text(view)
 
 

@@ -646,7 +646,7 @@ class Like(Check):
 
 @dataclass(frozen=True, eq=False)
 class Shapes(Check):
-    """Tensors have the shapes of their patterns, and equal sizes where they share a name."""
+    """Tensors have the shapes of their patterns, and equal sizes under equal names."""
 
     tensors: str
     status: Status = INVALID
