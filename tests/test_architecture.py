@@ -48,6 +48,7 @@ KNOWS_OPERATORS = {
     "npu_sim.cli.commands.demo": "the demonstration of one operator",
     "npu_sim.tools.device_kit.run_on_device": "the torch call of every operator, for the device",
     "npu_sim.tools.device_kit.simulated_device": "PyTorch's own names that it replaces",
+    "npu_sim.tools.device_kit.ttk.cases": "what the vendor's test kit calls inputs and outputs",
     "npu_sim.cli.commands.preflight": "an example in the help",
     "npu_sim.torch.torch_npu_functions": "names of torch_npu and of the operators behind them",
 }

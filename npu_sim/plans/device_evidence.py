@@ -1,4 +1,4 @@
-"""What devices of users confirmed or contradicted, by the path of a plan.
+"""What devices of users, and the vendor's simulator, confirmed or contradicted, by path of a plan.
 
 The files are those that ``npu-sim kit --check`` writes, a JSON object a line. None is read when
 there is none, and then a plan pays one look-up.
@@ -11,14 +11,23 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from npu_sim.cores import config_directory
 from npu_sim.language import Text, joined
 
 NUMBER = re.compile(r"\d[\d,]*")
+Source = tuple[str, str]
+"""Outcome, and the simulator that computed the results; empty for a device."""
 PathKey = tuple[str, str, str, int | None, str, bool]
 """Product, operator, kernel, tiling key, path without numbers, and the determinism switch."""
-SENTENCES = {"confirmed": "confirmed on {devices}", "contradicted": "contradicted on {devices}"}
+SENTENCES = {
+    ("confirmed", ""): "confirmed on {devices}",
+    ("contradicted", ""): "contradicted on {devices}",
+    ("confirmed", "npusim"): "confirmed by the vendor's simulator of {devices}",
+    ("contradicted", "npusim"): "contradicted by the vendor's simulator of {devices}",
+}
+"""Sentence by outcome and, where no device computed the results, by what did."""
 
 
 def evidence_folder() -> Path:
@@ -42,25 +51,32 @@ def path_key(
 
 def evidence_by_path(folder: Path) -> Mapping[PathKey, str]:
     """Return a sentence for every path that a device confirmed or contradicted."""
-    found: dict[PathKey, dict[str, list[str]]] = {}
+    found: dict[PathKey, dict[Source, list[str]]] = {}
     for file in sorted(folder.glob("*.jsonl")):
         for line in file.read_text(encoding="utf-8").splitlines():
             record = json.loads(line)
-            if record["outcome"] not in SENTENCES or not record["path"]:
+            source = record["outcome"], _simulator(record)
+            if source not in SENTENCES or not record["path"]:
                 continue
             names = ("product", "operator", "kernel", "tiling_key", "path", "deterministic")
             key = path_key(*(record[name] for name in names))
             device = "{soc} (CANN {release})".format_map(record)
-            devices = found.setdefault(key, {}).setdefault(record["outcome"], [])
+            devices = found.setdefault(key, {}).setdefault(source, [])
             if device not in devices:
                 devices.append(device)
     return {key: _sentence(outcomes) for key, outcomes in found.items()}
 
 
-def _sentence(outcomes: Mapping[str, list[str]]) -> str:
+def _simulator(record: Mapping[str, Any]) -> str:
+    """Return the name of the simulator that computed a record; empty for a device."""
+    backend = record.get("device", {}).get("backend", "")
+    return "npusim" if backend == "npusim" else ""
+
+
+def _sentence(devices: Mapping[Source, list[str]]) -> str:
     parts = [
-        Text(template, devices=joined(outcomes[outcome], ", "))
-        for outcome, template in SENTENCES.items()
-        if outcome in outcomes
+        Text(template, devices=joined(devices[source], ", "))
+        for source, template in SENTENCES.items()
+        if source in devices
     ]
     return parts[0] if len(parts) == 1 else joined(parts, "; ")

@@ -434,7 +434,7 @@ def _apply_rules(
     if not doubtful.any():
         return ()
     with np.errstate(all="ignore"):
-        open_rules = _open_rules(output.call, output.result)
+        open_rules = open_rules_of(output.call, output.result)
         rules = tuple(rule for rule in open_rules if rule.output == output.name)
         if output.given.dtype != output.result.outputs[output.name].dtype:
             rules = tuple(  # rounding is monotonic
@@ -451,7 +451,7 @@ def _apply_rules(
     return rules
 
 
-def _open_rules(call: StudyCall, result: Result) -> list[OpenRule]:
+def open_rules_of(call: StudyCall, result: Result) -> list[OpenRule]:
     """Return the parts of a call's rule that are not published or not modelled."""
     rules = [
         OpenRule(name, np.array(-np.inf), np.array(np.inf), caveat.message)

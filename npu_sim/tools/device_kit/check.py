@@ -1,6 +1,5 @@
 """Judging what a device computed: bits by ``verify``, status and cores by plans, time by bounds."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,26 +9,26 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import Profile, all_socs, load_profile
-from npu_sim.files.writing import schema, write_into
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
-from npu_sim.operators import plan
 from npu_sim.operators.loading import load_operator
 from npu_sim.operators.timelines import is_timed, timeline
-from npu_sim.plans.answers import Printed, Progress
+from npu_sim.plans.answers import Progress
 from npu_sim.plans.model import Plan
-from npu_sim.status import (
-    NO_PLAN,
-    AclnnError,
-    NpuSimError,
-    Status,
-    Unplanned,
-    UsageError,
-    without_internal_frames,
-)
+from npu_sim.status import AclnnError, Status, UsageError, without_internal_frames
 from npu_sim.timelines.model import VectorEstimate
-from npu_sim.tools.device_kit.folder import CALLS_FILE
+from npu_sim.tools.device_kit.answers import (
+    DAMAGED,
+    NOT_RUN,
+    KitCheck,
+    ModeCheck,
+    mode_of,
+    unreadable_mode,
+    write_evidence,
+)
+from npu_sim.tools.device_kit.bits import ORDER, judged_bits
+from npu_sim.tools.device_kit.lines import CALLS_FILE, plan_or_error
 from npu_sim.tools.device_kit.results import (
     Device,
     Done,
@@ -42,156 +41,20 @@ from npu_sim.tools.device_kit.results import (
     read_results,
 )
 from npu_sim.tools.device_kit.run_on_device import checksum, make_input
+from npu_sim.tools.device_kit.ttk.check import check_cases
+from npu_sim.tools.device_kit.ttk.folder import CASES_FILE
 from npu_sim.tools.failures.reader import read_lines as lines_read
 from npu_sim.tools.profiles.reader import MeasuredLaunch, read_device_profile
-from npu_sim.verdicts.verify import verify
-
-CONFIRMED = ("equal", "reachable")
-NOT_RUN, NOT_JUDGED, UNREADABLE = "not run", "not judged", "unreadable"
-VERDICTS = (*CONFIRMED, "undecided", "unreachable", NOT_RUN, NOT_JUDGED, UNREADABLE)
-DAMAGED = (NpuSimError, ValueError, TypeError, OverflowError, MemoryError, OSError)
-"""What results of a damaged folder raise when they are read and judged."""
-EVIDENCE_FILE = "evidence.jsonl"
-
-
-@dataclass(frozen=True)
-class ModeCheck:
-    """One call in one mode.
-
-    Attributes
-    ----------
-    number, operator, deterministic
-        The call.
-    arguments
-        The call as text.
-    path, kernel, tiling_key
-        What was planned; empty for a refused call.
-    verdict
-        ``equal``, ``reachable``, ``undecided`` or ``unreachable``: the worst of all runs;
-        ``not run`` for an error, ``not judged`` where nothing can be said, ``unreadable`` for
-        damaged results.
-    status, planned_status
-        Status of the device, None for an error without one; and of the plan.
-    impossible
-        Number of impossible elements by output.
-    cores, planned_cores
-        Cores of the planned kernel, None if not measured.
-    us, bound_us, estimate_error
-        Measured time of the planned kernel, its lower bound, and the relative error of the estimate
-        of its vector pipe; None without.
-    findings
-        Sentences on what is not as planned.
-    results
-        SHA-256 of the outputs by name, of the first run.
-    """
-
-    number: int
-    operator: str
-    deterministic: bool
-    arguments: str
-    path: str = ""
-    kernel: str = ""
-    tiling_key: int | None = None
-    verdict: str = NOT_JUDGED
-    status: int | None = 0
-    planned_status: int = 0
-    impossible: Mapping[str, int] | None = None
-    cores: int | None = None
-    planned_cores: int | None = None
-    us: float | None = None
-    bound_us: float | None = None
-    estimate_error: float | None = None
-    findings: tuple[str, ...] = ()
-    results: Mapping[str, str] | None = None
-
-    @property
-    def outcome(self) -> str:
-        """``confirmed``, ``contradicted``, or ``open`` where the device decides neither."""
-        is_faster = self.us is not None and self.bound_us is not None and self.us < self.bound_us
-        if self.verdict in (NOT_JUDGED, UNREADABLE) or self.status is None:
-            return "open"
-        if (
-            self.status != self.planned_status
-            or self.cores not in (None, self.planned_cores)
-            or self.verdict == "unreachable"
-            or is_faster
-        ):
-            return "contradicted"
-        return "open" if self.verdict == "undecided" else "confirmed"
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the check as plain data."""
-        return {**vars(self), "findings": list(self.findings)}
-
-
-@dataclass(frozen=True, repr=False)
-class KitCheck(Printed):
-    """What the results of a device show.
-
-    Attributes
-    ----------
-    folder
-        Folder of the kit.
-    soc, release
-        Device that the kit was made for.
-    device
-        SoC and versions that the script recorded.
-    modes
-        Every call in every mode.
-    missing
-        Numbers of the calls without results.
-    unreadable
-        Lines of ``calls.jsonl`` that are no calls, and why.
-    findings
-        Sentences that concern the whole device.
-    is_rehearsal
-        Whether npu_sim played the device: then this is no evidence.
-    """
-
-    folder: str
-    soc: str
-    release: str
-    device: Mapping[str, str]
-    modes: tuple[ModeCheck, ...]
-    missing: tuple[int, ...] = ()
-    unreadable: tuple[str, ...] = ()
-    findings: tuple[str, ...] = ()
-    is_rehearsal: bool = False
-
-    @cached_property
-    def counts(self) -> dict[str, int]:
-        """Number of calls and modes by verdict."""
-        return {name: sum(mode.verdict == name for mode in self.modes) for name in VERDICTS}
-
-    @property
-    def contradicted(self) -> bool:
-        """Whether anything is not as planned."""
-        of_kit = self.findings or self.missing or self.unreadable
-        return bool(of_kit) or any(mode.findings for mode in self.modes)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the answer as plain data, the form ``--json`` prints."""
-        return {
-            "folder": self.folder,
-            "soc": self.soc,
-            "release": self.release,
-            "device": dict(self.device),
-            "counts": self.counts,
-            "contradicted": self.contradicted,
-            "is_rehearsal": self.is_rehearsal,
-            "findings": list(self.findings),
-            "missing": list(self.missing),
-            "unreadable": list(self.unreadable),
-            "calls": [mode.as_dict() for mode in self.modes],
-        }
 
 
 @without_internal_frames
 def check_kit(folder: str | Path, *, progress: Progress | None = None) -> KitCheck:
-    """Judge what ``run_on_device.py`` wrote into the folder of a kit, and write ``evidence.jsonl``.
+    """Judge the results in the folder of a kit, and write ``evidence.jsonl`` there.
 
-    Bits are judged as by :func:`npu_sim.verify`, status and cores by the plans, time by the bounds.
-    A damaged result, or one of another kit, is not judged, and the others are.
+    Those that ``run_on_device.py`` wrote: bits are judged as by :func:`npu_sim.verify`, status and
+    cores by the plans, time by the bounds. Those of the vendor's operator test kit,
+    ``result.csv``: bits alone, from PASS, FAIL and dumped outputs. A damaged result, or one of
+    another kit, is not judged, and the others are.
 
     Parameters
     ----------
@@ -206,6 +69,8 @@ def check_kit(folder: str | Path, *, progress: Progress | None = None) -> KitChe
         When the folder is not a kit, or has no results.
     """
     place = Path(folder)
+    if (place / CASES_FILE).exists():
+        return check_cases(folder, progress)
     head, device = read_head(Head, place / "kit.json"), read_head(Device, place / "device.json")
     profile = load_profile(None, head.soc, head.release)
     lines, unreadable = read_lines(place / CALLS_FILE)
@@ -236,11 +101,10 @@ def check_kit(folder: str | Path, *, progress: Progress | None = None) -> KitChe
         device=device.versions(),
         modes=tuple(modes),
         missing=tuple(missing),
-        unreadable=tuple(unreadable),
+        unreadable=tuple(Text("calls.jsonl, {line}", line=line) for line in unreadable),
         findings=tuple(findings),
     )
-    text = "".join(json.dumps(record) + "\n" for record in evidence_records(answer, lines))
-    write_into(place, EVIDENCE_FILE, text, "check")
+    write_evidence(place, answer, lines)
     return answer
 
 
@@ -280,28 +144,6 @@ def _cores(
     }
 
 
-def _arguments(line: Line) -> dict[str, Any]:
-    """Return the arguments of a call without data."""
-    operator: Operator = load_operator(line.operator)
-    return {
-        **line.derived,
-        **{
-            name: f"{'x'.join(map(str, tensor.shape)) or 'scalar'}:{tensor.dtype}"
-            for name, tensor in line.inputs.items()
-            if name in operator.input_names
-        },
-        **line.attributes,
-    }
-
-
-def plan_or_error(line: Line, profile: Profile, deterministic: bool) -> Plan | Unplanned:
-    """Return the plan of a call, or the error with which the product refuses it."""
-    try:
-        return plan(line.operator, product=profile, deterministic=deterministic, **_arguments(line))
-    except NO_PLAN as error:
-        return error
-
-
 def status_in(error: str) -> int | None:
     """Return the status of aclnn that the text of an error states; None without one."""
     known = {str(int(status)) for status in Status}
@@ -327,17 +169,17 @@ class JudgedCall:
         try:
             done = read_record(Done, self.folder / "done.json")
             if done.call != self.line.digest:
-                yield self._mode(False, findings=("the results are of another call",))
+                yield mode_of(self.line, False, findings=("the results are of another call",))
             elif done.crashed:
                 fields = {"verdict": NOT_RUN, "status": None}
-                yield self._mode(False, findings=(done.crashed,), **fields)
+                yield mode_of(self.line, False, findings=(done.crashed,), **fields)
             elif other := self._other_inputs(done):
                 finding = Text("the results are of other inputs: {names}", names=", ".join(other))
-                yield self._mode(False, findings=(finding,))
+                yield mode_of(self.line, False, findings=(finding,))
             else:
                 yield from (self._mode_of(done, mode) for mode in (False, True))
         except DAMAGED as error:
-            yield self._unreadable(False, error)
+            yield unreadable_mode(self.line, False, error)
 
     def _other_inputs(self, done: Done) -> list[str]:
         made = {name: checksum(array) for name, array in self.inputs.items()}
@@ -346,32 +188,27 @@ class JudgedCall:
     def _mode_of(self, done: Done, deterministic: bool) -> ModeCheck:
         """Return the check of a mode; of a damaged one, that it cannot be read."""
         if len(done.modes) <= deterministic:
-            return self._unreadable(deterministic, ValueError("done.json has no such mode"))
+            return unreadable_mode(
+                self.line, deterministic, ValueError("done.json has no such mode")
+            )
         mode = done.modes[deterministic]
         if mode.deterministic is not deterministic:
-            return self._mode(
-                deterministic, findings=("the determinism switch was not set as planned",)
+            return mode_of(
+                self.line,
+                deterministic,
+                findings=("the determinism switch was not set as planned",),
             )
         try:
             return self._judged(mode, deterministic)
         except DAMAGED as error:
-            return self._unreadable(deterministic, error)
-
-    def _unreadable(self, deterministic: bool, error: Exception) -> ModeCheck:
-        reason = getattr(error, "message", str(error) or type(error).__name__)
-        finding = Text("the results cannot be read: {reason}", reason=reason)
-        return self._mode(deterministic, verdict=UNREADABLE, status=None, findings=(finding,))
-
-    def _mode(self, deterministic: bool, **fields: Any) -> ModeCheck:
-        arguments = ", ".join(f"{name} {value}" for name, value in _arguments(self.line).items())
-        return ModeCheck(self.line.number, self.line.operator, deterministic, arguments, **fields)
+            return unreadable_mode(self.line, deterministic, error)
 
     def _judged(self, mode: Mode, deterministic: bool) -> ModeCheck:
         planned = plan_or_error(self.line, self.profile, deterministic)
         if isinstance(planned, AclnnError):
             return self._refused(mode, deterministic, int(planned.status))
         if not isinstance(planned, Plan):
-            return self._mode(deterministic, findings=(planned.message,))
+            return mode_of(self.line, deterministic, findings=(planned.message,))
         if not mode.runs and not mode.error:
             raise ValueError("done.json has neither runs nor an error")
         place = self.folder / ("on" if deterministic else "off")
@@ -389,7 +226,7 @@ class JudgedCall:
             )
         elif self._measure(place, planned, fields, findings):
             self._judge_bits(mode, place, deterministic, fields, findings)
-        return self._mode(deterministic, findings=tuple(findings), **fields)
+        return mode_of(self.line, deterministic, findings=tuple(findings), **fields)
 
     def _refused(self, mode: Mode, deterministic: bool, status: int) -> ModeCheck:
         """Return the check of a call that is planned to be refused."""
@@ -404,7 +241,8 @@ class JudgedCall:
                 status=status,
                 measured=measured,
             )
-        return self._mode(
+        return mode_of(
+            self.line,
             deterministic,
             verdict=NOT_RUN,
             planned_status=status,
@@ -473,35 +311,14 @@ class JudgedCall:
         findings: list[str],
     ) -> None:
         """Verify the results of every different run, and keep the worst verdict."""
-        order = (*CONFIRMED, "undecided", "unreachable")
         for run in mode.runs:
             results = read_results(place, run)
-            arguments: dict[str, Any] = {**self.tensors(results), **self.line.attributes}
-            answer = verify(
-                self.line.operator,
-                product=self.profile,
-                deterministic=deterministic,
-                explain=False,
-                **arguments,
-            )
-            fields["verdict"] = max(fields.get("verdict", "equal"), answer.status, key=order.index)
+            bits = judged_bits(self.line, self.profile, deterministic, self.tensors(results))
+            fields["verdict"] = max(fields.get("verdict", "equal"), bits.verdict, key=ORDER.index)
             fields.setdefault("results", dict(run.results))
-            impossible = {
-                name: output.counts["unreachable"]
-                for name, output in answer.outputs.items()
-                if output.counts["unreachable"]
-            }
-            if impossible:
-                fields["impossible"] = impossible
-            findings += [
-                Text(
-                    "{output}: {count} of {of} elements are impossible",
-                    output=name,
-                    count=count,
-                    of=answer.outputs[name].elements.size,
-                )
-                for name, count in impossible.items()
-            ]
+            if bits.impossible:
+                fields["impossible"] = bits.impossible
+            findings += bits.findings
         if deterministic and len(mode.runs) > 1:
             findings.append("runs with deterministic computation on differ")
 
@@ -514,26 +331,3 @@ class JudgedCall:
         }
         known = (*operator.input_names, *operator.result_names)
         return {name: array for name, array in {**given, **results}.items() if name in known}
-
-
-def evidence_records(answer: KitCheck, lines: Sequence[Line]) -> Iterator[dict[str, Any]]:
-    """Yield the records of ``evidence.jsonl``: a line for every call and mode.
-
-    Findings are left out, because error texts of a device may name files and hosts.
-    """
-    calls = {line.number: line for line in lines}
-    for mode in answer.modes:
-        yield {
-            "schema": schema("evidence"),
-            "product": load_profile(None, answer.soc).name,
-            "soc": answer.soc,
-            "release": answer.release,
-            "device": dict(answer.device),
-            "outcome": "open" if answer.findings else mode.outcome,
-            **calls[mode.number].as_dict(),
-            **{
-                name: value
-                for name, value in mode.as_dict().items()
-                if name not in ("arguments", "number", "operator", "findings")
-            },
-        }

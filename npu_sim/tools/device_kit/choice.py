@@ -11,7 +11,7 @@ are not crossed with paths: where they change the path, the tiling key shows it.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
@@ -104,15 +104,20 @@ class KitCall:
         return frozenset(feature for feature in self.features if feature[1] == "path")
 
 
-def chosen_calls(profile: Profile, progress: Progress) -> list[KitCall]:
+def chosen_calls(
+    profile: Profile, progress: Progress, names: Collection[str] | None = None
+) -> list[KitCall]:
     """Return the calls of a kit for a SoC and release, at most MOST_CALLS.
+
+    - ``names``: the operators; all that torch_npu reaches without.
 
     Calls at thresholds are left out first, then those for conditions, dtypes and refusals. A call
     that is needed for a path is never left out.
     """
     ranked: list[tuple[tuple[int, int, int], KitCall]] = []
-    for number, name in enumerate(CALLS):
-        progress("choosing calls", number / len(CALLS))
+    operators = CALLS if names is None else names
+    for number, name in enumerate(operators):
+        progress("choosing calls", number / len(operators))
         operator: Operator = load_operator(name)
         try:
             if operator.supported_by(profile):

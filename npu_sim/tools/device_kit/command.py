@@ -13,8 +13,9 @@ from npu_sim.cli.progress import with_progress
 from npu_sim.cli.reproducing import reproducing_command
 from npu_sim.plans.answers import Progress
 from npu_sim.status import UsageError
-from npu_sim.tools.device_kit.check import KitCheck, check_kit
-from npu_sim.tools.device_kit.folder import kit
+from npu_sim.tools.device_kit.answers import KitCheck
+from npu_sim.tools.device_kit.check import check_kit
+from npu_sim.tools.device_kit.folder import OUT, kit
 from npu_sim.tools.device_kit.rehearsal import rehearse_kit
 
 CONTRADICTED = 1
@@ -30,7 +31,8 @@ Calls = Annotated[
 EPILOG = (
     "npu-sim kit --rehearse FOLDER shows what the result will look like. Copy the folder to the "
     "machine with the device, run python run_on_device.py there, copy it back, then npu-sim kit "
-    "--check FOLDER. Exit code 1: something is not as planned."
+    "--check FOLDER. Without a device: npu-sim kit --ttk FOLDER, the printed command where the "
+    "vendor's toolkit is installed, then --check. Exit code 1: something is not as planned."
 )
 
 
@@ -40,12 +42,13 @@ class KitOptions:
 
     soc: str | None = None
     release: str | None = None
-    out: str = "kit"
+    out: str = OUT
+    ttk: str | None = None
     check: Annotated[
         Path | None,
         typer.Option(
-            help="Judge the results that a device wrote into this folder, and write "
-            "evidence.jsonl there."
+            help="Judge the results that a device or the operator test kit wrote into this "
+            "folder, and write evidence.jsonl there."
         ),
     ] = None
     rehearse: Annotated[
@@ -71,12 +74,22 @@ def kit_command(options: KitOptions, calls: Calls = None) -> None:
             )
         written = with_progress(
             lambda progress: kit(
-                calls, soc=options.soc, release=options.release, out=options.out, progress=progress
+                calls,
+                soc=options.soc,
+                release=options.release,
+                out=options.out,
+                ttk=options.ttk,
+                progress=progress,
             )
         )
         print_answer("kit", written, json=options.json)
         return
-    given = {"CALLS": calls, "--check": options.check, "--rehearse": options.rehearse}
+    given = {
+        "CALLS": calls,
+        "--ttk": options.ttk,
+        "--check": options.check,
+        "--rehearse": options.rehearse,
+    }
     both = [name for name, value in given.items() if value is not None]
     if len(both) > 1:
         message = "{first} and {second} exclude each other"

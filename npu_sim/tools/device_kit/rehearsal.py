@@ -14,9 +14,12 @@ from npu_sim.files.writing import write_text
 from npu_sim.plans.answers import Progress, required
 from npu_sim.status import UsageError, without_internal_frames
 from npu_sim.tools.device_kit import run_on_device
-from npu_sim.tools.device_kit.check import KitCheck, check_kit
-from npu_sim.tools.device_kit.folder import CALLS_FILE, SCRIPT
+from npu_sim.tools.device_kit.answers import KitCheck
+from npu_sim.tools.device_kit.check import check_kit
+from npu_sim.tools.device_kit.folder import SCRIPT
+from npu_sim.tools.device_kit.lines import CALLS_FILE
 from npu_sim.tools.device_kit.results import HINT, MOST_BYTES, Head, read_head
+from npu_sim.tools.device_kit.ttk.folder import CASES_FILE
 
 DONE = re.compile(r"(\d+) of (\d+) ")
 """Beginning of the line that the script prints after a call."""
@@ -42,6 +45,13 @@ def rehearse_kit(folder: str | Path, *, progress: Progress | None = None) -> Kit
         When the folder is not a kit, PyTorch is not installed, or the script fails.
     """
     place, report = Path(folder), progress or (lambda stage, fraction: None)
+    if (place / CASES_FILE).exists():
+        raise UsageError(
+            "folder",
+            "{folder} is for the operator test kit, which npu_sim does not play",
+            "npu-sim kit without --ttk writes a folder that can be rehearsed",
+            folder=folder,
+        )
     read_head(Head, place / "kit.json")
     required("torch")
     with tempfile.TemporaryDirectory() as temporary:

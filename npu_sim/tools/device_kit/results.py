@@ -78,7 +78,7 @@ class Input(_Record):
     shape: tuple[Annotated[int, Field(ge=0, le=MOST_ELEMENTS)], ...] = Field(max_length=8)
     dtype: Literal["float32", "float16", "bfloat16", "int32", "int64"]
     seed: int = Field(ge=0, lt=1 << 63)
-    values: Literal["normal", "special", "positive", "permutation", "below"]
+    values: Literal["normal", "special", "positive", "negative", "permutation", "below"]
     below: int = Field(1, ge=0, lt=1 << 63)
 
     @model_validator(mode="after")
@@ -151,19 +151,19 @@ def read_record(kind: type[Read], path: Path) -> Read:
     return _record(kind, content, lambda why: Text("{path}: {why}", path=path, why=why))
 
 
-def read_head(kind: type[Read], path: Path) -> Read:
-    """Return ``kit.json`` or ``device.json``; raises UsageError also for another version."""
+def read_head(kind: type[Read], path: Path, schema: str = SCHEMA) -> Read:
+    """Return ``kit.json`` or ``device.json``; raises UsageError also for another form."""
 
     class Schema(_Record):
         schema_: str = Field("", alias="schema")
 
-    if read_record(Schema, path).schema_ != SCHEMA:
+    if read_record(Schema, path).schema_ != schema:
         raise UsageError(
             "folder",
             "{path}: not of a kit of this version, {schema}",
             "make a new kit with npu-sim kit",
             path=path,
-            schema=SCHEMA,
+            schema=schema,
         )
     return read_record(kind, path)
 

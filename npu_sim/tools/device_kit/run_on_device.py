@@ -85,7 +85,8 @@ def make_input(tensor):
         if kind == "below":
             made = bits % np.uint64(max(tensor["below"], 1))
         else:
-            made = floating(bits >> np.uint64(1) if kind == "positive" else bits, dtype)
+            signs = {"positive": bits >> np.uint64(1), "negative": bits | np.uint64(1 << 63)}
+            made = floating(signs.get(kind, bits), dtype)
         values[first : first + len(made)] = made
     if kind == "special":
         put_special(values, dtype)

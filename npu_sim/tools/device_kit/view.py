@@ -20,13 +20,15 @@ from npu_sim.show.forms.layout import (
     lines_table,
     stack,
 )
-from npu_sim.tools.device_kit.check import KitCheck
-from npu_sim.tools.device_kit.folder import Kit
+from npu_sim.tools.device_kit.answers import Kit, KitCheck
+from npu_sim.tools.device_kit.ttk.folder import TtkKit
 
 MOST_FINDINGS = 20
 """Findings that the text lists; the report has all."""
 MIB = 1 << 20
+SIMULATOR = "npusim"
 MEASURED = "Results were computed on a device; plans, bounds and verdicts are simulated."
+OF_SIMULATOR = "Results were computed in the vendor's simulator; plans and verdicts are of npu_sim."
 
 
 @view_of.register
@@ -41,12 +43,9 @@ def kit_view(answer: Kit) -> RenderableType:
         operators=counted(len(answer.calls), "operator"),
         mib=answer.bytes / MIB,
     )
-    parts: list[RenderableType] = [Paragraph(written, "bold")]
-    if answer.left_out:
-        parts.append(Text("left out: {lines}", lines=counted(len(answer.left_out), "line")))
-        parts += [Paragraph(text, indent=2) for text in answer.left_out[:5]]
     return stack(
-        *parts,
+        Paragraph(written, "bold"),
+        *_left_out(answer),
         Text("rehearse: npu-sim kit --rehearse {folder}", folder=Verbatim(quote(answer.folder))),
         Text(
             "next: copy {name} to a machine with an {soc} and torch_npu, run: python "
@@ -58,12 +57,47 @@ def kit_view(answer: Kit) -> RenderableType:
     )
 
 
+def _left_out(answer: Kit) -> Iterator[RenderableType]:
+    if answer.left_out:
+        yield Text("left out: {lines}", lines=counted(len(answer.left_out), "line"))
+        yield from (Paragraph(text, indent=2) for text in answer.left_out[:5])
+
+
+@view_of.register
+def ttk_view(answer: TtkKit) -> RenderableType:
+    """Return what was written for the operator test kit, and what to do with it."""
+    written = Text(
+        "kit for {soc}, release {release}: {cases} of {operators}, {mib:.0f} MiB, for the vendor's "
+        "operator test kit",
+        soc=answer.soc,
+        release=answer.release,
+        cases=counted(sum(answer.calls.values()), "case"),
+        operators=counted(len(answer.calls), "operator"),
+        mib=answer.bytes / MIB,
+    )
+    return stack(
+        Paragraph(written, "bold"),
+        *_left_out(answer),
+        Text("next, where its toolkit (9.1 or later) is installed, in its own folder:"),
+        Verbatim(answer.command),
+        Text("then: npu-sim kit --check {folder}", folder=Verbatim(quote(answer.folder))),
+    )
+
+
 def headline(answer: KitCheck) -> str:
     """Return device, versions and the number of calls."""
     calls = len({mode.number for mode in answer.modes}) + len(answer.missing)
     if answer.is_rehearsal:
         text = "rehearsal: npu_sim played an {soc}, {calls}; this says nothing of a device"
         return Text(text, soc=answer.soc, calls=calls_text(calls))
+    if answer.backend:
+        text = (
+            "the vendor's simulator, {soc}, CANN {cann}: {calls}"
+            if answer.backend == SIMULATOR
+            else "operator test kit on {soc}, CANN {cann}: {calls}"
+        )
+        device = answer.device
+        return Text(text, soc=device["soc"], cann=device["cann"], calls=calls_text(calls))
     return Text(
         "{soc}, CANN {cann}, torch_npu {torch_npu}: {calls}",
         soc=answer.device.get("soc", "?"),
@@ -86,6 +120,18 @@ def lines_of(answer: KitCheck) -> Iterator[tuple[str, str]]:
         not_judged=counts["not judged"],
         unreadable=counts["unreadable"],
     )
+    yield "bits", bits
+    if not answer.backend:
+        yield from _launches(answer)
+    numbers = joined(map(str, answer.missing[:MOST_FINDINGS]), ", ")
+    if numbers:
+        yield "missing", Text("no results of the calls {numbers}", numbers=numbers)
+    for line in answer.unreadable[:5]:
+        yield "unreadable", line
+
+
+def _launches(answer: KitCheck) -> Iterator[tuple[str, str]]:
+    """Yield what a device shows beside bits: cores, status and time."""
     cores = [mode.cores == mode.planned_cores for mode in answer.modes if mode.cores is not None]
     status = [m.status == m.planned_status for m in answer.modes if m.status is not None]
     timed = [mode for mode in answer.modes if mode.us is not None and mode.bound_us]
@@ -98,15 +144,9 @@ def lines_of(answer: KitCheck) -> Iterator[tuple[str, str]]:
     if errors:
         text = "{text}; vector estimates {low:+.0%} to {high:+.0%}"
         time = Text(text, text=time, low=min(errors), high=max(errors))
-    yield "bits", bits
     yield "cores", _as_planned(cores)
     yield "status", _as_planned(status)
     yield "time", time
-    numbers = joined(map(str, answer.missing[:MOST_FINDINGS]), ", ")
-    if numbers:
-        yield "missing", Text("no results of the calls {numbers}", numbers=numbers)
-    for line in answer.unreadable[:5]:
-        yield "unreadable", Text("calls.jsonl, {line}", line=line)
 
 
 def _as_planned(agree: Sequence[bool]) -> str:
@@ -176,6 +216,7 @@ def check_document(answer: KitCheck) -> Document:
         (say("Calls"), [Table(columns, answer.modes)]),
     )
     title = headline(answer)
-    origin = SIMULATED if answer.is_rehearsal else MEASURED
+    measured = OF_SIMULATOR if answer.backend == SIMULATOR else MEASURED
+    origin = SIMULATED if answer.is_rehearsal else measured
     tone = "bad" if answer.contradicted else "good"
     return Document(title, title, sections, "", tone, origin)

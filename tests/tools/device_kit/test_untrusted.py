@@ -164,7 +164,7 @@ def test_a_damaged_line_is_named_and_the_other_call_is_judged(kit, name):
     path.write_text(f"{damaged}\n{second}\n")
     answer = npu_sim.check_kit(kit)
     assert answer.contradicted
-    assert [line.partition(":")[0] for line in answer.unreadable] == ["line 1"]
+    assert [line.partition(":")[0] for line in answer.unreadable] == ["calls.jsonl, line 1"]
     assert answer.counts["equal"] == 2
     assert "line 1: " in str(answer)
 

@@ -1,0 +1,60 @@
+"""Verdicts on the measured outputs of a call of a kit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from npu_sim.cores import Profile
+from npu_sim.language import Text
+from npu_sim.tools.device_kit.answers import CONFIRMED
+from npu_sim.tools.device_kit.results import Line
+from npu_sim.verdicts.verify import verify
+
+ORDER = (*CONFIRMED, "undecided", "unreachable")
+"""Verdicts from the best to the worst."""
+
+
+@dataclass(frozen=True)
+class Bits:
+    """The verdict on one run of a call.
+
+    Attributes
+    ----------
+    verdict
+        One of ``ORDER``.
+    impossible
+        Number of impossible elements by output, where there are any.
+    findings
+        A sentence for each of these outputs.
+    """
+
+    verdict: str
+    impossible: Mapping[str, int]
+    findings: tuple[str, ...]
+
+
+def judged_bits(
+    line: Line, profile: Profile, deterministic: bool, tensors: Mapping[str, np.ndarray]
+) -> Bits:
+    """Return the verdict of ``verify`` on a call, given its inputs and measured outputs by name."""
+    arguments: dict[str, Any] = {**tensors, **line.attributes}
+    answer = verify(
+        line.operator, product=profile, deterministic=deterministic, explain=False, **arguments
+    )
+    impossible = {
+        name: output.counts["unreachable"]
+        for name, output in answer.outputs.items()
+        if output.counts["unreachable"]
+    }
+    findings = tuple(
+        Text(
+            "{output}: {count} of {of} elements are impossible",
+            output=name,
+            count=count,
+            of=answer.outputs[name].elements.size,
+        )
+        for name, count in impossible.items()
+    )
+    return Bits(answer.status, impossible, findings)
