@@ -307,6 +307,11 @@ def add_operator(entry: OperatorEntry, declaration: Any) -> None:
     _registered[entry.name] = (entry, declaration)
 
 
+def registered_declarations() -> tuple[Any, ...]:
+    """Return the declarations that this process registered."""
+    return tuple(declaration for _, declaration in _registered.values())
+
+
 def registered_declaration(name: str) -> Any:
     """Return the declaration that this process registered under a name, or None."""
     return _registered[name][1] if name in _registered else None

@@ -45,6 +45,13 @@ def _run(typed: list[str]) -> int:
         return typer.main.get_command(app).main(typed, standalone_mode=False) or 0
     except (NpuSimError, COMMAND_ERROR) as error:
         return report(error, as_json=as_json)
+    except Exception as error:
+        from npu_sim.framework.registration import own_error
+
+        own = None if INTERRUPTION.raised else own_error(error)
+        if own is None:
+            raise
+        return report(own, as_json=as_json)
 
 
 def _operators_first(typed: list[str]) -> list[str]:

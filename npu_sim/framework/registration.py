@@ -5,7 +5,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 from npu_sim.cores import Device
 from npu_sim.framework import patterns
@@ -36,9 +36,9 @@ from npu_sim.framework.checks import (
 )
 from npu_sim.framework.describing import DESCRIBE
 from npu_sim.framework.operator import COMPUTE, Operator, find_hook
-from npu_sim.language import Text
+from npu_sim.language import Text, Verbatim
 from npu_sim.numbers.formats import canonical_dtype
-from npu_sim.registry import OPERATOR_NAMES, OperatorEntry, add_operator
+from npu_sim.registry import OPERATOR_NAMES, OperatorEntry, add_operator, registered_declarations
 from npu_sim.status import UsageError, closest
 from npu_sim.tiling.common import FP32_VALUE, table
 
@@ -131,6 +131,36 @@ def _line_of(error: BaseException, path: Path) -> str:
     file, frames = path.resolve(), traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file]
     return str(lines[-1]) if lines else "?"
+
+
+def own_error(error: Exception) -> UsageError | None:
+    """Return an exception in the code of a registered operator as a usage error with its place.
+
+    None for one that did not pass through such code.
+    """
+    own = {file for operator in registered_declarations() for file in _files_of(operator)}
+    frames = traceback.extract_tb(error.__traceback__)
+    frame = next((frame for frame in reversed(frames) if frame.filename in own), None)
+    if frame is None:
+        return None
+    return UsageError(
+        "operators",
+        "{path}, line {line}, in {function}: {error_type}: {error}",
+        "{code}",
+        path=frame.filename,
+        line=str(frame.lineno),
+        function=frame.name,
+        error_type=type(error).__name__,
+        error=error,
+        code=Verbatim(frame.line or ""),
+    )
+
+
+def _files_of(operator: Operator) -> Iterator[str]:
+    """Yield the files of the functions that a declaration names."""
+    for value in vars(operator).values():
+        if isinstance(value, FunctionType):
+            yield value.__code__.co_filename
 
 
 def _file_error(path: Path, problem: str, hint: str) -> UsageError:

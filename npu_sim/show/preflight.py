@@ -100,7 +100,7 @@ def count_text(row: Row) -> str:
 
 def lines_text(rows: Iterable[Row]) -> str:
     """Return the line numbers of calls: ``lines 11, 14, 18``."""
-    numbers = [row.line for row in rows]
+    numbers = sorted(row.line for row in rows)
     if len(numbers) == 1:
         return say("line {number}", number=str(numbers[0]))
     if len(numbers) > 2 and numbers == [*range(numbers[0], numbers[-1] + 1)]:
@@ -170,7 +170,7 @@ def notes(matrix: Matrix) -> list[RenderableType]:
     """Return what refuses, what changes bits, and other remarks, each group after a gap.
 
     Equal reasons of several operators are one line. More than ``SHOWN_REMARKS`` remarks of a kind
-    are named only: reports and ``--lines`` have their sentences.
+    are named only: reports have their sentences.
     """
     faults = _merged(matrix.faults() + matrix.faults(INFORMATIONAL))
     more = len(faults) - SHOWN_FAULTS
@@ -191,11 +191,6 @@ def notes(matrix: Matrix) -> list[RenderableType]:
     return [
         stack("", *(Paragraph(text, is_line=True) for text in group)) for group in groups if group
     ]
-
-
-def remark_lines(matrix: Matrix) -> list[str]:
-    """Return the sentences of caveats, and of other paths and numbers of cores."""
-    return [*caveat_lines(matrix), *difference_lines(matrix, DIFFERENT)]
 
 
 def _remarks(matrix: Matrix) -> list[str]:
@@ -226,7 +221,7 @@ def _remarks(matrix: Matrix) -> list[str]:
             for name, (rows, _) in kinds.items()
         )
         lines.append(joined(names, ", "))
-    return [*lines, say("sentences: --lines or --report")] if are_named else lines
+    return [*lines, say("sentences: --report")] if are_named else lines
 
 
 def _operators(names: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from npu_sim.questions.preflight import (
     Matrix,
     Row,
 )
-from npu_sim.show.preflight import cell_text, count_text, fault_text, remark_lines, stale_text
+from npu_sim.show.preflight import cell_text, count_text, fault_text, stale_text
 
 SHOWN_ANNOTATIONS = 10
 """Maximum number of annotations of one kind per step."""
@@ -108,7 +108,7 @@ def error_lines(matrix: Matrix, file: str, baseline: str) -> Iterator[str]:
     """Yield a line per finding that editors and CI read: ``file:line: error: message``.
 
     Findings of informational products are notes, entries of the baseline that are no longer found
-    are warnings at their lines of that file. Notes without a line of their own follow.
+    are warnings at their lines of that file.
     """
     for level in (ERROR, INFORMATIONAL):
         for fault in matrix.faults(level, by_line=True):
@@ -116,8 +116,6 @@ def error_lines(matrix: Matrix, file: str, baseline: str) -> Iterator[str]:
             yield visible(place + translated(finding_text(fault)))
     for finding, line in matrix.stale().items():
         yield visible(f"{baseline}:{line}: warning: {translated(stale_text(finding))}")
-    for text in remark_lines(matrix):
-        yield visible(f"{file}: note: {translated(text)}")
 
 
 def finding_text(fault: Fault) -> str:

@@ -361,10 +361,34 @@ def test_notes_of_many_calls_are_a_line_a_fact_with_what_refuses_first(cli, tmp_
     assert "can differ between runs on atlas_a2, atlas_a3 (8.3, 9.1)" in "\n".join(notes)
     assert "other number of cores (lines 1 to 7)" in notes[-2]
     assert len(notes) < 15
-    lines = cli("preflight", file, *devices, "--lines").out
+    assert notes[-1] == "sentences: --report"
+    report = tmp_path / "report.html"
+    cli("preflight", file, *devices, "--report", report)
+    page = report.read_text(encoding="utf-8")
     for sentence in ("negative ignore_index masks nothing", "other path, line 1: normal on "):
         assert sentence not in "\n".join(notes)
-        assert sentence in lines
+        assert sentence in page
+    lines = cli("preflight", file, *devices, "--lines").out.splitlines()
+    assert lines
+    assert all(re.match(r"[^:]*:\d+: error: ", line) for line in lines)
+
+
+def test_lines_of_calls_are_in_the_order_of_the_file(cli, tmp_path):
+    calls = (
+        ("rms_norm", {"x": "64x4096:fp16", "gamma": "4096:fp16"}),
+        ("rms_norm_grad", {"dy": "4096x7168:bf16", "gamma": "7168:bf16"}),
+        (
+            "embedding_dense_backward",
+            {"grad": "512x64:bf16", "indices": "512:int64", "num_weights": 20},
+        ),
+        ("conv_tbc_backward", {"grad_output": "8x8x8:fp32"}),
+        ("moe_token_permute", {"tokens": "4096x2048:bf16", "indices": "4096x8:int32"}),
+    )
+    file = _calls(tmp_path, *({"op": op, "inputs": inputs} for op, inputs in calls))
+    out = " ".join(cli("preflight", file, "--products", "A2,950").out.split())
+    listed = re.findall(r"\(lines ([\d, ]+)\)", out)
+    assert listed
+    assert all(numbers == ", ".join(sorted(numbers.split(", "), key=int)) for numbers in listed)
 
 
 def test_preflight_names_the_hardware_limits_as_its_lines_do(cli, tmp_path):

@@ -206,7 +206,7 @@ class Kernel:
                     run(0, chunks, *arguments)
                 else:
                     on_python_threads(run, chunks, *arguments)
-            except NumbaError as error:
+            except COMPILE_ERRORS as error:
                 raise _compile_error(self.function, error) from error
             except IndexError as error:
                 raise IndexError(_placed(self.function, str(error))) from None
@@ -234,13 +234,13 @@ class Kernel:
         with event, collection_paused():
             try:
                 entry = compile_entry(self.function, self.worker, type_of(form))
-            except NumbaError as error:
+            except COMPILE_ERRORS as error:
                 raise _compile_error(self.function, error) from error
         self.entries[form] = entry
         return entry
 
 
-def _compile_error(function: Callable[..., None], error: NumbaError) -> UsageError:
+def _compile_error(function: Callable[..., None], error: Exception) -> UsageError:
     """Return the error of a kernel that cannot be compiled."""
     lines = [line for line in _STYLE.sub("", str(error)).splitlines() if line.strip()]
     reason = next((line for line in lines if not line.startswith("Failed in nopython")), lines[0])
@@ -266,6 +266,8 @@ def _placed(function: Callable[..., None], reason: str, message: str = "") -> Te
     )
 
 
+COMPILE_ERRORS = (NumbaError, AttributeError)
+"""What Numba raises for a kernel; AttributeError for a name that a module does not have."""
 _STYLE = re.compile(r"\x1b\[\d*m")
 """Colours of Numba's messages."""
 

@@ -434,8 +434,9 @@ def one_plus_exp_of_opposite(x: Any) -> Any:
     """Return fp32(e^-x) + 1 in fp32 of a block of lanes, with e^-x computed in fp64.
 
     e^-x is within 2e-15 of the exact value, and the sum is the rounded one for every fp32 number
-    (``benchmarks/exponential.py`` tries all of them). The polynomial interpolates (e^r - 1 - r) / r^2 in the Chebyshev nodes of
-    |r| <= ln2/2. One alone is a chain of about 95 cycles; a block interleaves those of its lanes.
+    (``benchmarks/exponential.py`` tries all of them). The polynomial interpolates
+    (e^r - 1 - r) / r^2 in the Chebyshev nodes of |r| <= ln2/2. One alone is a chain of about 95
+    cycles; a block interleaves those of its lanes.
     """
     wide = _within(_opposite_in_fp64(x), _LOWEST_BESIDE_ONE, _HIGHEST_FP64)
     shifted = multiply_add(wide, _LOG2_E_FP64, _FP64_POWER)
