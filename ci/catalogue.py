@@ -207,7 +207,18 @@ def extracted() -> tuple[dict[str, set[str]], list[str]]:
     for path in sorted((ROOT / "configs").glob("*_*.yaml")):
         for text in texts_of(yaml.safe_load(path.read_text(encoding="utf-8")), entries):
             texts.setdefault(text, set()).add(path.relative_to(ROOT).as_posix())
+    releases = yaml.safe_load((ROOT / "configs/releases.yaml").read_text(encoding="utf-8"))
+    for text in texts_of_releases(releases):
+        texts.setdefault(text, set()).add("configs/releases.yaml")
     return texts, mistakes
+
+
+def texts_of_releases(table: dict[str, Any]) -> Iterator[str]:
+    """Yield what people read of the releases: assumptions, and bits that differ."""
+    for assumptions in table["assumed"].values():
+        yield from assumptions.values()
+    for switches in table["switches"].values():
+        yield from (switch["bits"] for switch in switches.values() if "bits" in switch)
 
 
 def texts_of(product: dict[str, Any], entries: Catalog) -> Iterator[str]:

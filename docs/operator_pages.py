@@ -1,4 +1,4 @@
-"""Generate the page of every operator from its declaration: ``python docs/operator_pages.py``.
+"""Generate the pages of operators and of releases' differences: ``python docs/operator_pages.py``.
 
 A test checks that the pages are up to date, and runs their commands.
 """
@@ -13,13 +13,22 @@ from functools import partial
 from pathlib import Path
 
 import npu_sim
-from npu_sim.cores import Profile, is_older, load_profile, release_table, shipped_products
+from npu_sim.cores import (
+    Profile,
+    is_older,
+    load_profile,
+    release_names,
+    release_table,
+    shipped_products,
+)
 from npu_sim.framework.arguments import REQUIRED, Attribute, Output, Tensor
 from npu_sim.framework.checks import Dtypes
 from npu_sim.framework.inference import call_with
 from npu_sim.framework.operator import OPEN_RULES, Operator
+from npu_sim.language import grouped
 from npu_sim.operators.loading import load_operator
 from npu_sim.plans.model import Plan
+from npu_sim.questions.varied_calls import operators_of
 from npu_sim.registry import OPERATORS
 from npu_sim.show.text import plan_command
 from npu_sim.status import AclnnError, NotModelledError
@@ -166,17 +175,66 @@ def not_modelled_reason(operator: Operator, profile: Profile) -> str:
 
 
 def release_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
-    """Yield a row for every switch that depends on the release, with its values."""
+    """Yield a row for every switch and the products on which its values differ by release.
+
+    A product has no value at releases before the first that is known for it.
+    """
     releases = release_table()
+    profiles = [load_profile(name) for name in shipped_products()]
     for name, switch in releases.switches.get(operator.name, {}).items():
-        values = [releases.values(release, operator.name)[name] for release in releases.releases]
-        yield code(name), switch.help, *values
+        values = (
+            (tuple(values_on(profile, operator, name)), profile.name)
+            for profile in profiles
+            if operator.name in operators_of(profile)[0]
+        )
+        for row, products in grouped(values).items():
+            if len({value for value in row if value != "-"}) > 1:
+                help = f"{switch.help}; bits: {switch.bits}" if switch.bits else switch.help
+                yield code(name), help, ", ".join(map(code, products)), *row
+
+
+def values_on(profile: Profile, operator: Operator, switch: str) -> Iterable[object]:
+    """Yield the value of a switch at every release of a product."""
+    for release in release_names():
+        known = not is_older(release, profile.product.oldest_release)
+        at = profile.with_release(release)
+        yield at.release_switches(operator.name)[switch] if known else "-"
+
+
+RELEASE_HEADINGS = ("switch", "what differs", "products", *release_names())
+RELEASES = Path(__file__).parent / "release_table.md"
+
+
+def release_page() -> str:
+    """Return the page of all differences between releases."""
+    known = (
+        (
+            code(name),
+            *(
+                "-" if is_older(one, load_profile(name).product.oldest_release) else "yes"
+                for one in release_names()
+            ),
+        )
+        for name in shipped_products()
+    )
+    operators = [load_operator(entry.name) for entry in OPERATORS]
+    parts = [
+        "# What differs between releases\n\n"
+        "Every fact of an operator that depends on the release, on the products where it does, "
+        "with its value at each release; behind `bits`, what of a result can differ. A dash: the "
+        "rules of that release are not known for the product. Operators without a section are "
+        "alike at all releases. [Releases](releases.md) says what each stands for, and `npu-sim "
+        "diff OPERATOR ... --releases` what an upgrade changes in one call.\n\n"
+        "<!-- Written by docs/operator_pages.py from configs/releases.yaml. -->\n",
+        section("Products", table(("product", *release_names()), known)),
+        *(section(one.title, table(RELEASE_HEADINGS, release_rows(one))) for one in operators),
+    ]
+    return "\n".join(part for part in parts if part)
 
 
 def page(operator: Operator) -> str:
     """Return the page of an operator."""
     plan = default_plan(operator)
-    releases = tuple(release_table().releases)
     parts = [
         f"# {operator.title}\n\n{operator.summary}\n\n"
         "<!-- Written by docs/operator_pages.py from the operator's declaration. -->\n",
@@ -193,7 +251,7 @@ def page(operator: Operator) -> str:
             table(("", "check", "parameters"), check_rows(operator)),
         ),
         *call_sections(operator, plan),
-        section("Releases", table(("switch", "meaning", *releases), release_rows(operator))),
+        section("Releases", table(RELEASE_HEADINGS, release_rows(operator))),
         section("Caveats", table(("caveat", "summary"), caveat_rows(operator))),
         section(
             "Evidence",
@@ -297,6 +355,7 @@ def caveat_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
 def main() -> None:
     """Write every page."""
     os.environ["COLUMNS"] = WIDTH
+    RELEASES.write_text(release_page(), encoding="utf-8")
     PAGES.mkdir(exist_ok=True)
     for entry in OPERATORS:
         operator = load_operator(entry.name)

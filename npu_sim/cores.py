@@ -58,10 +58,20 @@ class ReleaseSwitch(BaseModel):
     """Its value by the first release that has it."""
     bits: str = ""
     """The part of a result that it changes; empty when it changes no bit."""
+    architectures: tuple[int, ...] = ()
+    """Architectures (``npu_arch``) on which it changes anything; empty for all."""
     keys: tuple[int, ...] = ()
-    """Tiling keys whose results it changes; when empty, those of calls with different plans."""
+    """Tiling keys whose results it changes."""
+    caveats: tuple[str, ...] = ()
+    """Caveats of wrong results: it changes the bits of calls that one of them concerns at one of
+    the two releases only."""
     decision: str = ""
-    """Decision of the plan that shows the difference; when empty, path or tiling key do."""
+    """Decision of the plan that shows the difference. Without keys, caveats and decision, path or
+    tiling key do."""
+
+    def acts_on(self, architecture: int) -> bool:
+        """Return whether it changes anything on an architecture."""
+        return not self.architectures or architecture in self.architectures
 
 
 class ReleaseTable(BaseModel):
@@ -121,23 +131,30 @@ class ReleaseTable(BaseModel):
                     )
         return self
 
-    def changed(self, before: str, after: str, operator: str) -> tuple[ReleaseSwitch, ...]:
-        """Return the switches of an operator that differ between two releases."""
-        old, new = self.values(before, operator), self.values(after, operator)
+    def changed(
+        self, before: str, after: str, operator: str, architecture: int
+    ) -> tuple[ReleaseSwitch, ...]:
+        """Return the switches of an operator that differ between two releases of a product."""
+        old, new = (self.values(name, operator, architecture) for name in (before, after))
         return tuple(
             switch
             for name, switch in self.switches.get(operator, {}).items()
             if old[name] != new[name]
         )
 
-    def values(self, release: str, operator: str) -> dict[str, int]:
-        """Return the switches of an operator at a release."""
+    def values(self, release: str, operator: str, architecture: int) -> dict[str, int]:
+        """Return the switches of an operator at a release.
+
+        One that changes nothing on the architecture keeps its value of the default release, so that
+        releases which do not differ there are equal.
+        """
         names = list(self.releases)
-        earlier = names[names.index(release) :: -1]  # the newest first
-        return {
-            name: next(switch.since[known] for known in earlier if known in switch.since)
-            for name, switch in self.switches.get(operator, {}).items()
-        }
+        found = {}
+        for name, switch in self.switches.get(operator, {}).items():
+            at = release if switch.acts_on(architecture) else self.default
+            earlier = names[names.index(at) :: -1]  # the newest first
+            found[name] = next(switch.since[known] for known in earlier if known in switch.since)
+        return found
 
 
 def config_directory() -> Path:
@@ -187,19 +204,47 @@ def require_release(release: str | float) -> str:
         return name
     version = _toolkit_version(name) if isinstance(name, str) else ""
     known = version and _release_of(version)
-    if known:
-        return known
-    same_major = [one for one in reversed(release_names()) if version and one[0] == version[0]]
+    if not known:
+        raise _unknown_release(name, version)
+    return known
+
+
+def _unknown_release(name: Any, version: str) -> UsageError:
+    """Return the error for a name that is no release; ``version`` is that of the toolkit in it."""
+    names = release_names()
+    given, known = shown(name), ", ".join(names)
+    if version and version == ".".join(map(str, _numbers(version))):  # not 9.04
+        if _numbers(version) > _numbers(names[-1]):
+            return UsageError(
+                "release",
+                "release = {release} is newer than every release that npu_sim knows",
+                "{newest} is the newest, what later ones change is not known; releases: "
+                "{release_names}",
+                newest=names[-1],
+                release=given,
+                release_names=known,
+            )
+        if _numbers(version) < _numbers(names[0]):
+            return UsageError(
+                "release",
+                "release = {release} is older than every release that npu_sim knows",
+                "{oldest} is the oldest, whether its rules held before is not known; releases: "
+                "{release_names}",
+                oldest=names[0],
+                release=given,
+                release_names=known,
+            )
+    same_major = [one for one in reversed(names) if version and one[0] == version[0]]
     near: Any = name
     if same_major:
         near = min(same_major, key=lambda one: round(abs(_number(one) - _number(version)), 6))
-    raise UsageError(
+    return UsageError(
         "release",
         "release = {release}: no such release of the product's software",
         "{tip}releases: {release_names}",
-        release=shown(release),
-        release_names=", ".join(release_names()),
         tip=tip(near, same_major),
+        release=given,
+        release_names=known,
     )
 
 
@@ -260,15 +305,15 @@ def release_suffix(release: str) -> str:
 
 
 @cache
-def release_switches(release: str, operator: str) -> dict[str, int]:
+def release_switches(release: str, operator: str, architecture: int) -> dict[str, int]:
     """Return the integer switches of an operator at a release; treat the dict as read-only."""
-    return release_table().values(release, operator)
+    return release_table().values(release, operator, architecture)
 
 
 @cache
-def release_rules(release: str, operator: str) -> Any:
+def release_rules(release: str, operator: str, architecture: int) -> Any:
     """Return the switches of an operator at a release as planners take them, a NamedTuple."""
-    switches = release_switches(release, operator)
+    switches = release_switches(release, operator, architecture)
     return namedtuple("Rules", switches)(**switches)
 
 
@@ -352,7 +397,7 @@ class Profile(BaseModel):
 
     def release_switches(self, operator: str) -> dict[str, int]:
         """Return the integer switches of the release for an operator; may be empty."""
-        return release_switches(self.release, operator)
+        return release_switches(self.release, operator, self.npu_arch)
 
     @property
     def npu_arch(self) -> int:

@@ -8,6 +8,7 @@ calls have. What a function does not state is annotated: ``Annotated[..., typer.
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,10 +21,12 @@ from typer.models import OptionInfo
 
 import npu_sim
 from npu_sim.cli.output_files import require_writable
-from npu_sim.cores import Profile, load_profile
+from npu_sim.cli.printing import print_text
+from npu_sim.cores import Profile, load_profile, require_release
 from npu_sim.framework.target import Limits
-from npu_sim.language import Text
+from npu_sim.language import Text, Verbatim, say, visible
 from npu_sim.operators import run
+from npu_sim.show.forms.layout import Paragraph
 from npu_sim.status import UsageError
 
 Handler = Callable[..., None]
@@ -111,6 +114,8 @@ def _option(parameter: inspect.Parameter, function: Callable[..., Any] | None) -
         flag = "--" + parameter.name.replace("_", "-")
         option.param_decls = (f"{flag}/--no-{flag[2:]}" if parameter.default is True else flag,)
     option.help = option.help or option_help(parameter.name, function)
+    if parameter.name == "release":
+        option.callback = name_releases
     return parameter.replace(annotation=Annotated[kind, option])
 
 
@@ -155,6 +160,24 @@ def chosen_release(release: str | None, releases: bool) -> str | None:
             "release", "--release and --releases exclude each other", "leave one of them out"
         )
     return "all" if releases else release
+
+
+def name_releases(typed: str | None) -> str | None:
+    """Say on standard error which release stands for the version of a toolkit; return the text.
+
+    An unknown release is refused where it is used.
+    """
+    with suppress(UsageError):
+        for stated in (typed or "").split(","):
+            if stated and stated != "all" and require_release(stated) != stated:
+                note = say(
+                    "release {stated} is simulated as {release}, the newest known one that is not "
+                    "newer",
+                    stated=Verbatim(visible(stated)),
+                    release=require_release(stated),
+                )
+                print_text(Paragraph(note), error=True)
+    return typed
 
 
 def require_picture(parameter: CallbackParam, path: Path | None) -> Path | None:

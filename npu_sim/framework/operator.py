@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from npu_sim.cores import Device, Profile, default_release, is_older, release_switches
+from npu_sim.cores import Device, Profile, is_older, release_table
 from npu_sim.framework.arguments import (
     COMMON_AXES,
     Argument,
@@ -455,7 +455,7 @@ class Operator:
         return (
             *documented,
             *self.limits,
-            *release_switches(default_release(), self.name),
+            *release_table().switches.get(self.name, {}),
             *self.rules_of,
         )
 

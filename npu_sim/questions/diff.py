@@ -103,7 +103,9 @@ def changed_bits(before: Plan | Unplanned, after: Plan | Unplanned) -> tuple[str
     """Return the parts of a result whose bits can differ, from ``configs/releases.yaml``."""
     if isinstance(before, NO_PLAN) or isinstance(after, NO_PLAN):
         return ()
-    switches = release_table().changed(before.release, after.release, after.operator)
+    switches = release_table().changed(
+        before.release, after.release, after.operator, after.npu_arch
+    )
     return tuple(
         switch.bits for switch in switches if switch.bits and _concerns(switch, before, after)
     )
@@ -120,6 +122,11 @@ def _launches(plan: Plan) -> str:
 def _concerns(switch: ReleaseSwitch, before: Plan, after: Plan) -> bool:
     if switch.keys:
         return bool({before.tiling_key, after.tiling_key} & set(switch.keys))
+    if switch.caveats:
+        warned, still = (
+            {caveat.code for caveat in plan.caveats} & {*switch.caveats} for plan in (before, after)
+        )
+        return warned != still
     if switch.decision:
         old, new = (
             {decision.name: decision.outcome for decision in plan.decisions}

@@ -117,7 +117,7 @@ def raw_plan(
             product_title=profile.product.title,
         )
     family = f"npu_sim.tiling.{profile.family}".removesuffix(".")
-    rules = release_rules(profile.release, entry.name)
+    rules = release_rules(profile.release, entry.name, profile.npu_arch)
     planner: RawPlanner = import_module(f"{family}.{entry.name}").KERNELS[op]
     return planner({**inputs, "deterministic": deterministic}, profile.device, rules)
 

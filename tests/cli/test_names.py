@@ -178,3 +178,27 @@ def test_aliases_are_accepted_by_every_command(cli, tmp_path):
     assert (checked["product"], checked["soc"]) == ("atlas_a2", "Ascend910B3")
     with npu_sim.aclnn.device("A3") as settings:
         assert settings.profile.name == "atlas_a3"
+
+
+@pytest.mark.parametrize(
+    ("typed", "notes"),
+    [
+        ("9.1", []),
+        ("9.1.0", ["release 9.1.0 is simulated as 9.1,"]),
+        ("CANN 8.5.1", ["release CANN 8.5.1 is simulated as 8.5,"]),
+        ("9.2.0-beta.1", ["release 9.2.0-beta.1 is simulated as 9.1,"]),
+    ],
+)
+def test_the_release_that_stands_for_a_version_is_named(cli, typed, notes):
+    outcome = cli("plan", "rms_norm", "--x", "8x64:fp16", "--gamma", "64:fp16", "--release", typed)
+    assert outcome.code == 0
+    lines = outcome.err.splitlines()
+    assert [line.startswith(note) for line, note in zip(lines, notes, strict=True)] == [
+        True for _ in notes
+    ]
+
+
+def test_several_versions_are_named_one_by_one_and_all_is_none(cli):
+    call = ("rms_norm", "--x", "8x64:fp16", "--gamma", "64:fp16", "--soc", "Ascend910B1")
+    assert cli("diff", *call, "--release", "9.0.1,9.1.2,9.2").err.count("is simulated as") == 2
+    assert cli("diff", *call, "--release", "all").err == ""

@@ -259,3 +259,30 @@ def test_a_malformed_line_counts_for_every_product_alike():
         "atlas_a2": 1,
         "atlas_a3": 1,
     }
+
+
+UPGRADED = [
+    {"op": "rms_norm_grad", "inputs": {"dy": "64x8193:bf16", "gamma": "8193:bf16"}},
+    {"op": "moe_token_permute", "inputs": {"tokens": "832x2048:bf16", "indices": "832x6:int32"}},
+    {"op": "rms_norm", "inputs": {"x": "64x512:fp32", "gamma": "512:fp32"}},
+]
+
+
+def test_releases_of_a_product_are_columns_and_their_bits_are_compared():
+    lines = [json.dumps(call) for call in UPGRADED]
+    targets = chosen_columns("ascend_950", None, "9.1,9.1.1,9.2")
+    matrix = check_file(lines, targets, timed=True)
+    assert {cell.outcome for _, _, cell in matrix.cells()} == {"runs"}
+    found = [one for one in matrix.differences() if one.fact == "bits"]
+    assert [[row.line for row in one.rows] for one in found] == [[1], [2]]
+    for one, part in zip(found, ("dx of rows of 2^k + 1", "rows of permuted_tok"), strict=True):
+        ((text, labels),) = one.values
+        assert part in text
+        assert labels == ("ascend_950 9.1 and ascend_950 9.2",)
+    codes = {row.line: row.cells["ascend_950 9.2"].facts["caveats"] for row in matrix.rows}
+    assert ["release_inferred" in one for one in codes.values()] == [True, True, False]
+
+
+def test_a_product_without_rules_at_a_release_is_unknown_there():
+    matrix = check_file([json.dumps(UPGRADED[2])], chosen_columns("ascend_350", None, "9.1,9.2"))
+    assert [cell.outcome for _, _, cell in matrix.cells()] == ["unknown", "runs"]

@@ -76,7 +76,7 @@ def test_compare_uses_the_default_release():
 
 @pytest.mark.parametrize("release", ["8.2", "8.3,8.4"])
 def test_an_unknown_release_is_refused(release: str):
-    with pytest.raises(npu_sim.UsageError, match="no such release"):
+    with pytest.raises(npu_sim.UsageError, match=r"no such release|older than every release"):
         npu_sim.diff("embedding_dense_backward", release=release, **SORTED)
 
 
@@ -102,3 +102,92 @@ def test_a_call_that_is_modelled_at_no_release_changes_nothing():
     comparison = npu_sim.diff("conv_tbc_backward", product="ascend_950", release="all", **call)
     assert {row.outcome.outcome for row in comparison.rows} == {"not_modelled"}
     assert comparison.upgrades == ()
+
+
+A5 = "ascend_950"
+CHANGED = {
+    "offsets of merged rows on A2": (
+        "rms_norm",
+        {"x": "8388608x513:fp32", "gamma": "513:fp32", "product": "atlas_a2"},
+        {("9.1", "9.1.1"): ("begin at 2^32 elements",)},
+    ),
+    "those rows on 950": (
+        "rms_norm",
+        {"x": "8388608x513:fp32", "gamma": "513:fp32", "product": A5},
+        {},
+    ),
+    "one fused step of dx": (
+        "rms_norm_grad",
+        {"dy": "64x4096:bf16", "gamma": "4096:bf16", "product": A5},
+        {("9.1.1", "9.2"): ("last bits of dx",)},
+    ),
+    "the last column of 2^k + 1": (
+        "rms_norm_grad",
+        {"dy": "64x8193:bf16", "gamma": "8193:bf16", "product": A5},
+        {("9.1.1", "9.2"): ("last bits of dx", "dx of rows of 2^k + 1 columns")},
+    ),
+    "dx on A2": (
+        "rms_norm_grad",
+        {"dy": "64x8193:bf16", "gamma": "8193:bf16", "product": "atlas_a2"},
+        {},
+    ),
+    "sums of the rotation's gradient": (
+        "rotary_position_embedding_grad",
+        {
+            "dy": "2x100x40x128:bf16",
+            "x": "2x100x40x128:bf16",
+            "cos": "1x100x1x128:bf16",
+            "sin": "1x100x1x128:bf16",
+            "mode": 1,
+            "product": "atlas_a2",
+        },
+        {("9.1.1", "9.2"): ("elements of dcos and dsin",)},
+    ),
+    "scattered rows": (
+        "moe_token_permute",
+        {"tokens": "832x2048:bf16", "indices": "832x6:int32", "product": A5},
+        {("9.1.1", "9.2"): ("rows of permuted_tokens",)},
+    ),
+    "no weights": (
+        "embedding_dense_backward",
+        {"grad": "64x512:fp32", "indices": "64:int32", "num_weights": 0, "product": A5},
+        {("9.1.1", "9.2"): ()},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_an_upgrade_from_9_1_on_says_which_bits_it_changes(name):
+    operator, call, expected = CHANGED[name]
+    comparison = npu_sim.diff(operator, release="9.1,9.1.1,9.2", **call)
+    steps = {(step.before, step.after): step.bits for step in comparison.upgrades}
+    assert steps.keys() == expected.keys()
+    for step, parts in expected.items():
+        assert len(steps[step]) == len(parts)
+        assert all(part in bits for part, bits in zip(parts, steps[step], strict=True))
+
+
+@pytest.mark.parametrize("name", [name for name, (*_, steps) in CHANGED.items() if any(steps)])
+def test_what_9_2_changes_is_inferred_and_its_plan_a_model(name):
+    operator, call, steps = CHANGED[name]
+    inferred = {
+        release: npu_sim.plan(operator, release=release, **call) for release in ("9.1.1", "9.2")
+    }
+    codes = [{one.code for one in plan.caveats} for plan in inferred.values()]
+    changes_at_9_2 = ("9.1.1", "9.2") in steps
+    assert ["release_inferred" in one for one in codes] == [False, changes_at_9_2]
+    assert (inferred["9.2"].evidence == "model") is changes_at_9_2
+
+
+def test_a_product_that_begins_at_a_release_is_an_upgrade_of_its_outcome():
+    comparison = npu_sim.diff(
+        "rms_norm", x="8x512:fp32", gamma="512:fp32", product="ascend_350", release="all"
+    )
+    (step,) = comparison.upgrades
+    (change,) = step.changes
+    assert (step.before, step.after, change.fact, change.after) == (
+        "9.1.1",
+        "9.2",
+        "outcome",
+        "runs",
+    )

@@ -73,6 +73,18 @@ def test_saturation_gives_the_largest_finite_value_and_zero_for_nan():
     assert results["atlas_train"] == [65504.0, -65504.0, 0.0]
 
 
+def test_dx_of_9_2_is_that_of_one_rounding_less():
+    data = numbers("inferred-release")
+    assert data["elements"] // 50 < data["different"] < data["elements"] // 4
+
+
+def test_no_weights_end_the_host_before_9_2_only():
+    assert numbers("no-weights")["caveats"] == {
+        "9.1": ["sum_differs_between_products", "host_divides_by_zero"],
+        "9.2": ["sum_differs_between_products", "release_inferred"],
+    }
+
+
 def test_the_size_wraps_at_four_gib():
     data = numbers("wrap")
     for columns, size in data["columns"].items():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from npu_sim.cores import load_profile, release_switches
+from npu_sim.cores import load_profile
 from npu_sim.tiling import moe_token_permute as tiler
 from npu_sim.tiling import plan_kernel
 from npu_sim.tiling.common import FAILED, FP16, FP32, SUCCESS, element_bytes, table
@@ -20,7 +20,7 @@ A2, SMALL_A2, A3 = (
 class Rules:
     """What the newest release decides."""
 
-    switches = release_switches("9.1", "moe_token_permute")
+    switches = load_profile("atlas_a2").release_switches("moe_token_permute")
     schedule_mode, position_bytes = switches["schedule_mode"], switches["position_bytes"]
 
 

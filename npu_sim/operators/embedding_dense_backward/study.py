@@ -42,6 +42,7 @@ from npu_sim.operators.shared.study import (
     fold_in_arrival_order,
     left_fold,
     miscounted_calls,
+    plan,
     run,
     shape_hash,
     spread_of_sums,
@@ -775,7 +776,34 @@ def _merge_test() -> Shown:
     ]
 
 
+def _no_weights() -> Shown:
+    call: dict[str, Any] = {"grad": "64x16:fp32", "indices": "64:int32", "num_weights": 0}
+    codes = {}
+    for release in ("9.1", "9.2"):
+        planned = plan(OPERATOR, soc=LATER_SOC, release=release, **call)
+        codes[release] = [caveat.code for caveat in planned.caveats]
+    return {"soc": LATER_SOC, "caveats": codes}, [
+        *(
+            Text(
+                "num_weights 0 at release {release}: {codes}",
+                release=release,
+                codes=", ".join(found),
+            )
+            for release, found in codes.items()
+        ),
+        "at the earlier one the planner divides by num_weights, which can end the process; read in "
+        "the public sources, not run on a device",
+    ]
+
+
 CAVEATS: tuple[Experiment, ...] = (
+    Experiment(
+        "no-weights",
+        "On Ascend 950 the planner of EmbeddingDenseBackward divides by num_weights",
+        "public sources of summer 2026, EmbeddingDenseGradV2, num_weights 0",
+        _no_weights,
+        ("host_divides_by_zero",),
+    ),
     Experiment(
         "merge-test",
         "On Ascend 950 with 72 cores EmbeddingDenseBackward may leave out the sums of other cores",

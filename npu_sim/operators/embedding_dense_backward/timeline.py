@@ -223,7 +223,7 @@ def _counter(plan: Plan) -> tuple[Copy, ...]:
 def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
     """Return the phase that adds sorted rows one by one, with at least one flush a chunk."""
     params = plan.tiling["params"]
-    rules = release_rules(plan.release, plan.operator)
+    rules = release_rules(plan.release, plan.operator, plan.npu_arch)
     chunk_rows, grad = rows_per_flush(plan.tiling_key or 0, rules), _sizes(plan)[0]
     # Native 16-bit adds chunks to a second accumulator; each core writes two staged rows to memory.
     staged = element_bytes == 2

@@ -73,7 +73,7 @@ class Call:
         self.tiling: dict[str, Any] = dict(plan.tiling)
         self.dx: dict[str, Any] = self.tiling["dxTilingData"]
         self.rows, self.columns = self.dx["rows"], self.dx["cols"]
-        self.fused = release_rules(plan.release, plan.operator).fuses_dx
+        self.fused = release_rules(plan.release, plan.operator, plan.npu_arch).fuses_dx
 
     def inputs(self, rows: int, columns: int) -> tuple[Work, ...]:
         """Return the copies of rows of dy, x and rstd."""
@@ -86,7 +86,7 @@ class Call:
 def program(plan: Plan) -> Program:
     """Return the work of every core; without rows the cores only fill dgamma."""
     if "dxTilingData" not in plan.tiling:
-        clears = release_rules(plan.release, plan.operator).mean_has_all_columns
+        clears = release_rules(plan.release, plan.operator, plan.npu_arch).mean_has_all_columns
         columns, used = plan.tiling["colsPerCoreDG"], plan.tiling["usedCoreNumDG"]
         tile = vector_tile(
             copy_out=(Copy(FP32_BYTES * columns, columns),), step=CLEAR if clears else NAN
