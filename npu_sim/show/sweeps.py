@@ -1,31 +1,46 @@
 """The report of a sweep: counts, its map, and a cut through it as curves."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from npu_sim.cores import Profile
 from npu_sim.framework.arguments import Number
 from npu_sim.framework.planning import fixed_call
 from npu_sim.framework.target import LIMITS
-from npu_sim.language import Text, calls_text, joined, say
+from npu_sim.language import Text, bytes_text, joined, say
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
 from npu_sim.show.forms.curves import Axis, LimitLine, curve, curve_chart
 from npu_sim.show.forms.layout import (
-    Block,
+    Bar,
+    BarGroup,
+    BarPart,
+    Bars,
     Chart,
     Column,
     Document,
     Drawing,
     Table,
+    filled,
+    lines_table,
     part,
-    table_report,
+)
+from npu_sim.show.summary import (
+    FIELDS,
+    call_text,
+    most_frequent,
+    named_value,
+    outcomes_text,
+    status_text,
 )
 from npu_sim.show.text import operator_title
 from npu_sim.sweeps.maps import (
     Area,
+    areas_of,
     ascending,
     drawn_columns,
     edge,
@@ -33,7 +48,8 @@ from npu_sim.sweeps.maps import (
     open_numbers,
     spread_positions,
 )
-from npu_sim.sweeps.space import AxisValues, Space, SweepSummary
+from npu_sim.sweeps.space import AxisValues, Space
+from npu_sim.sweeps.summary import SweepSummary
 
 MOST_ASKED = 1 << 18
 """Maximum number of planned values of the axis; longer axes are sampled."""
@@ -74,16 +90,17 @@ def sweep_curves(space: Space) -> dict[str, Any]:
         return {}
     cut = ascending(numbers[0])
     positions = spread_positions(cut, MOST_ASKED)
-    areas = [Area(space, profile, (cut,)) for profile in space.profiles[:MOST_SERIES]]
-    chosen = {
-        name: value
-        for name, value in areas[0].fixed.items()
-        if name not in ("limits", "deterministic")
-    }
-    call = fixed_call(space.operator, {**chosen, cut.name: cut.codes[0]})
+    chosen_area = areas_of(space, (cut,))[0]
+    areas = [
+        replace(chosen_area, profile=profile) for profile in _profiles(space, chosen_area.profile)
+    ]
+    chosen = dict(chosen_area.fixed)
+    del chosen["limits"]
+    deterministic = bool(chosen.pop("deterministic"))
+    call = fixed_call(space.operator, {**chosen, cut.name: cut.codes[0]}, deterministic)
     assert isinstance(cut.axis, Number)
     bounds: dict[str, int | None] = {
-        limits: find_bound(call, cut.axis, space.profiles[0], limits).largest for limits in LIMITS
+        limits: find_bound(call, cut.axis, chosen_area.profile, limits).largest for limits in LIMITS
     }
     ends = {
         "first": cut.codes[0],
@@ -108,6 +125,12 @@ def sweep_curves(space: Space) -> dict[str, Any]:
             for area in areas
         ],
     }
+
+
+def _profiles(space: Space, first: Profile) -> list[Profile]:
+    """Return the drawn devices: the first ones, with the one that was chosen."""
+    shown = list(space.profiles[:MOST_SERIES])
+    return shown if first in shown else [first, *shown[1:]]
 
 
 def _series(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]:
@@ -184,95 +207,101 @@ def _refused(
 
 
 STAIRCASE_TITLES = {"cores": "cores that work", "workspace_bytes": "workspace, bytes"}
-MAP_CAPTION = (
+MAP_CAPTION = Text(
     "Borders are exact: every call of a map of up to a million is planned; of larger ones every "
     "drawn column, and the next value between columns where the order of paths changes. Hatched: "
-    "refused. Maps of cores, workspace and bound are sampled, a cell for a call."
+    "refused. Maps of cores, workspace and bound are sampled, a cell for a call. N stands for a "
+    "number that differs from call to call."
 )
 
 
 def sweep_report(
     summary: SweepSummary, area: dict[str, Any], curves: dict[str, Any], command: str = ""
 ) -> Document:
-    """Return the report of a sweep.
+    """Return the report of a sweep: the map of what runs, then why the rest does not.
 
     - ``summary``: counts of the sweep.
-    - ``area``: its map, from :func:`npu_sim.sweeps.maps.sweep_map`.
-    - ``curves``: a cut through the sweep, from :func:`sweep_curves`.
+    - ``area``: its map, from :func:`npu_sim.sweeps.maps.sweep_map`; may be empty.
+    - ``curves``: a cut through the sweep, from :func:`sweep_curves`; may be empty.
     - ``command``: command that reproduces the report.
     """
-    data = summary.as_dict()
-    sentence = say(
-        "{title}: {calls} planned",
-        title=operator_title(data["sweep"]["operator"]),
-        calls=calls_text(data["rows"]),
+    title = operator_title(summary.space.operator.name)
+    sentence = Text("{title}: {outcomes}", title=title, outcomes=outcomes_text(summary))
+    sections = filled(
+        ("What runs", [Drawing("drawMap", area, _map_caption(area))] if area else []),
+        ("Why calls are refused", [_refusals_table(summary)]),
+        ("A cut through the sweep", cut_charts(curves)),
+        ("How often", _count_bars(summary)),
+        ("Largest workspace of a kernel", [_peak_table(summary)]),
+        ("Varied sizes", [_axes_table(summary)]),
     )
-    peak = data.get("peak_workspace")
-    peak_rows = (("kernel workspace, bytes", peak["bytes"]), *peak["call"].items()) if peak else ()
+    return Document(sentence, sentence, sections, command)
+
+
+def _map_caption(area: dict[str, Any]) -> str:
+    if not area["left_out"]:
+        return MAP_CAPTION
+    others = say("{count} more maps are not drawn.", count=area["left_out"])
+    return joined((MAP_CAPTION, others), " ")
+
+
+def _refusals_table(summary: SweepSummary) -> Table:
+    """Return every status of refused calls, and why the first call that has it is refused."""
+    return lines_table(
+        (
+            status_text(refusal.status),
+            say(
+                "{count} calls; the first: {reason}",
+                count=f"{refusal.calls:,}",
+                reason=refusal.reason,
+            ),
+            call_text(refusal.call),
+        )
+        for refusal in summary.refusals()
+    )
+
+
+def _peak_table(summary: SweepSummary) -> Table:
+    peak = summary.as_dict().get("peak_workspace")
+    lines = [(bytes_text(peak["bytes"]), call_text(peak["call"]))] if peak else []
+    return Table((Column("bytes", part(0)), Column("call", part(1))), lines)
+
+
+def _axes_table(summary: SweepSummary) -> Table:
     axes = tuple(
-        (name, joined((_named(key, value) for key, value in values.items()), ", "))
-        for name, values in data["sweep"]["axes"].items()
+        (name, joined((named_value(key, value) for key, value in values.items()), ", "))
+        for name, values in summary.space.as_dict()["axes"].items()
     )
-    tables = [
-        *(
-            Table((Column(name, part(0)), Column("calls", part(1))), tuple(counts.items()), name)
-            for name, counts in data["counts"].items()
-        ),
-        Table(
-            (Column("what", part(0)), Column("value", part(1))),
-            peak_rows,
-            "Largest workspace of a kernel",
-        ),
-        Table(
-            (Column("name", part(0)), Column("values", part(1))), axes, "Varied sizes", folded=True
-        ),
+    columns = (Column("name", part(0)), Column("values", part(1)))
+    return Table(columns, axes, folded=True)
+
+
+def _count_bars(summary: SweepSummary) -> Iterator[Bars]:
+    """Yield how often the calls that run have each kernel, key and number of cores."""
+    counts = summary.as_dict()["counts"]
+    groups = [
+        BarGroup(title, tuple(_bars_of(counts[name])))
+        for name, title in FIELDS.items()
+        if len(counts.get(name, ())) > 1
     ]
-    return table_report(
-        sentence, sentence, tables, sweep_charts(area, curves, data["counts"]), command=command
-    )
+    if groups:
+        yield Bars(tuple(groups))
 
 
-def sweep_charts(
-    area: dict[str, Any], curves: dict[str, Any], counts: dict[str, dict[str, int]]
-) -> tuple[Block, ...]:
-    """Return the pictures of a sweep.
-
-    - ``area``: map, from :func:`npu_sim.sweeps.maps.sweep_map`; may be empty.
-    - ``curves``: cut, from :func:`sweep_curves`; may be empty.
-    - ``counts``: number of calls by field and value.
-    """
-    drawn: tuple[Block, ...] = (Drawing("drawMap", area, MAP_CAPTION),) if area else ()
-    return (
-        *drawn,
-        *cut_charts(curves),
-        *(bar_chart(name, found) for name, found in counts.items() if len(found) > 1),
-    )
-
-
-def bar_chart(name: str, counts: dict[str, int]) -> Chart:
-    """Draw the number of calls per value, in numeric order if possible."""
-    numbers = all(value.lstrip("-").isdecimal() for value in counts)
-    shown = dict(sorted(counts.items(), key=lambda item: int(item[0]))) if numbers else counts
-    return Chart(
-        ({"type": "bar", "x": list(shown), "y": list(shown.values()), "name": "calls"},),
-        {
-            "xaxis": {"title": {"text": name}, "type": "category"},
-            "yaxis": {"title": {"text": "calls"}},
-        },
-    )
-
-
-def _named(name: str, value: Any) -> Text:
-    """Return a value with its name: ``col = 7168``, ``deterministic = false``."""
-    shown = str(value).lower() if isinstance(value, bool) else value
-    return Text("{name} = {value}", name=name, value=shown)
+def _bars_of(counts: Mapping[str, int]) -> Iterator[Bar]:
+    """Yield the most frequent values, and how many others there are."""
+    shown = most_frequent(counts)
+    longest = max(count for _, count in shown)
+    for value, count in shown:
+        text = f"{count:,}"
+        yield Bar(value, (BarPart(count / longest, "c0", text),), text)
 
 
 def cut_charts(curves: dict[str, Any]) -> Iterator[Chart]:
     """Draw a cut as staircases; memory as points unless every value is planned."""
     if not curves.get("series"):
         return
-    with_others = joined((_named(name, value) for name, value in curves["with"].items()), ", ")
+    with_others = joined((named_value(name, value) for name, value in curves["with"].items()), ", ")
     limits = [
         LimitLine(say("{name} limit", name=name), curves[name])
         for name in ("documented", "hardware")

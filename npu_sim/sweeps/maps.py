@@ -1,7 +1,8 @@
 """Maps of a sweep over two sizes: which path is taken where, and where paths change.
 
-An :class:`Area` replans part of a sweep: one device with one or two open axes, all other axes at
-their first value. :class:`Columns` finds the borders between paths. An axis of at most
+An :class:`Area` replans part of a sweep: one device with one or two open axes, every other axis at
+one value. A sweep has an area for every combination of these, and its map begins with the one in
+which most calls run. :class:`Columns` finds the borders between paths. An axis of at most
 ``PLANNED_VALUES`` values is planned at every value; on longer axes, probes are planned and every
 change between two neighbouring probes is bisected. Paths that differ only in their names are
 compared at both ends of a run and bisected between them. Maps of at most ``MOST_CALLS`` calls are
@@ -10,27 +11,27 @@ of paths changes.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, product
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from npu_sim.cores import Profile
 from npu_sim.framework.arguments import Number
-from npu_sim.framework.checking import checked_call
-from npu_sim.framework.inference import plan_arguments
-from npu_sim.framework.planning import fixed_call, plan_of
-from npu_sim.framework.target import LIMITS, Target
-from npu_sim.language import Text
+from npu_sim.framework.planning import fixed_call
+from npu_sim.framework.target import LIMITS
+from npu_sim.language import Text, with_changed_fields
 from npu_sim.operators.timelines import timeline
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound, last_equal
 from npu_sim.status import AclnnError, NpuSimError
 from npu_sim.sweeps.runner import LocalEngine
 from npu_sim.sweeps.space import AxisValues, RecordColumn, Space, record_columns, workspace_column
+from npu_sim.sweeps.summary import plan_at
 
 LOGARITHMIC_SPAN = 64
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
@@ -49,7 +50,9 @@ MOST_CALLS = 1 << 20
 PATH_FIELDS = ("status", "kernel", "tiling_key")
 """Fields of a record that identify a path, where an operator has them."""
 
-NUMBER = re.compile(r"\d+")
+NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,x]\d+)*(?![-A-Z\d])")
+"""A number or a shape in a sentence; not the digits of ``bfloat16``, ``Atlas A2``, ``910B1`` or
+``16-bit``."""
 
 PathKey = tuple[Any, ...]
 """Values of ``PATH_FIELDS``, then the name of the path; a status other than 0 is a refusal."""
@@ -60,11 +63,15 @@ CELLS = (48, 32)
 """Columns and rows of the maps of cores and workspace: sampled."""
 BOUND_CELLS = (8, 6)
 """Columns and rows of the map of lower bounds, each one planned and timed."""
+MOST_SLICES = 16
+"""Maps of one sweep: each takes about a second."""
+SIZES_OF_SLICES = 3
+"""Values of a third size that has maps of its own."""
 
 
 @dataclass(frozen=True)
 class Area:
-    """One device of a sweep with open axes; every other axis has its first value."""
+    """One device of a sweep with open axes; every other axis has one value."""
 
     space: Space
     """The sweep."""
@@ -72,6 +79,8 @@ class Area:
     """The device."""
     axes: tuple[AxisValues, ...]
     """The open axes, in the order of the dimensions of results."""
+    chosen: Mapping[str, int] = field(default_factory=dict)
+    """Codes of the other axes; the first one of an axis that is not named."""
 
     @cached_property
     def columns(self) -> tuple[RecordColumn, ...]:
@@ -81,42 +90,76 @@ class Area:
     @property
     def fixed(self) -> dict[str, Any]:
         """Values of the other axes."""
+        names = [axis.name for axis in self.axes]
         return {
-            axis.name: axis.axis.value(axis.codes[0])
+            axis.name: axis.axis.value(self.chosen.get(axis.name, axis.codes[0]))
             for axis in self.space.axes
-            if axis not in self.axes
+            if axis.name not in names
         }
 
     def records(self, *positions: Sequence[int]) -> np.ndarray:
         """Return the records at positions of every axis, an array with one dimension per axis."""
         names = [axis.name for axis in self.axes]
-        chosen = dict(zip(names, positions, strict=True))
+        codes = {
+            axis.name: tuple(map(axis.codes.__getitem__, chosen))
+            for axis, chosen in zip(self.axes, positions, strict=True)
+        }
+        single = {axis.name: axis.codes[0] for axis in self.space.axes} | dict(self.chosen)
         axes = tuple(
-            AxisValues(axis.axis, tuple(map(axis.codes.__getitem__, chosen.get(axis.name, (0,)))))
+            AxisValues(axis.axis, codes.get(axis.name, (single[axis.name],)))
             for axis in self.space.axes
         )
         part = replace(self.space, profiles=(self.profile,), axes=axes, sample=None)
         engine = LocalEngine(part, self.columns)
         out = np.empty(part.rows, engine.dtype)
         engine.fill(out, 0)
-        order = [axis.name for axis in self.space.axes if axis.name in chosen]
-        shaped = out.reshape([len(chosen[name]) for name in order])
+        order = [axis.name for axis in self.space.axes if axis.name in codes]
+        shaped = out.reshape([len(codes[name]) for name in order])
         return shaped.transpose([order.index(name) for name in names])
 
     def planned(self, *positions: int) -> Plan | NpuSimError:
         """Return the plan at one position of every axis, or the error that refuses the call."""
-        operator = self.space.operator
         values = {
             axis.name: axis.codes[position]
             for axis, position in zip(self.axes, positions, strict=True)
         }
-        call = plan_arguments(operator, {**self.fixed, **values})
-        deterministic, limits = call.pop("deterministic"), call.pop("limits")
-        target = Target(self.profile, deterministic, limits=limits)
-        try:
-            return plan_of(checked_call(operator, call, target))
-        except NpuSimError as error:
-            return error
+        return plan_at(self.space.operator, self.profile, {**self.fixed, **values})
+
+    def running(self) -> int:
+        """Return how many of a sample of the calls run."""
+        places = [
+            spread_positions(axis, most) for axis, most in zip(self.axes, CELLS, strict=False)
+        ]
+        return int(np.count_nonzero(self.records(*places)["status"] == 0))
+
+
+def areas_of(space: Space, axes: tuple[AxisValues, ...]) -> list[Area]:
+    """Return the areas of a sweep with open axes, the one in which most calls run first.
+
+    A third size has ``SIZES_OF_SLICES`` values. Of more than ``MOST_SLICES`` areas, those with the
+    first values of the longest lists are left.
+    """
+    names = [axis.name for axis in axes]
+    others = [axis for axis in space.axes if axis.name not in names]
+    lists: list[list[Any]] = [[*space.profiles], *map(_codes_of_slices, others)]
+    while prod(map(len, lists)) > MOST_SLICES:
+        del max(lists, key=len)[-1]
+    areas = [
+        Area(
+            space,
+            profile,
+            axes,
+            {axis.name: code for axis, code in zip(others, codes, strict=True)},
+        )
+        for profile, *codes in product(*lists)
+    ]
+    first = max(areas, key=Area.running)
+    return [first, *(area for area in areas if area is not first)]
+
+
+def _codes_of_slices(axis: AxisValues) -> list[int]:
+    most = SIZES_OF_SLICES if isinstance(axis.axis, Number) else len(axis.codes)
+    return [axis.codes[position] for position in spread_positions(axis, most)]
 
 
 def open_numbers(space: Space) -> list[AxisValues]:
@@ -237,15 +280,15 @@ class Columns:
     def name(self, position: int, row: int) -> str:
         """Return path and key of a plan, or the reason of a refusal, with numbers as ``N``."""
         plan = self.area.planned(position, row)
+        if isinstance(plan, AclnnError):
+            reason = without_numbers(plan.message)
+            return Text("{status}, {reason}", status=str(int(plan.status)), reason=reason)
         if not isinstance(plan, Plan):
-            status = f"{int(plan.status)}, " if isinstance(plan, AclnnError) else ""
-            return status + NUMBER.sub("N", plan.message)
-        key = (
-            ""
-            if plan.tiling_key is None
-            else Text(", key {tiling_key}", tiling_key=plan.tiling_key)
-        )
-        return NUMBER.sub("N", plan.path) + key
+            return without_numbers(plan.message)
+        path = without_numbers(plan.path)
+        if plan.tiling_key is None:
+            return path
+        return Text("{path}, key {tiling_key}", path=path, tiling_key=plan.tiling_key)
 
     def _runs(self, positions: Sequence[int]) -> list[list[Run]]:
         """Return the runs along columns, without names of paths."""
@@ -280,27 +323,42 @@ class Columns:
         return known
 
 
+def without_numbers(text: str) -> str:
+    """Return a text with ``N`` in place of its numbers: they differ from call to call."""
+    return with_changed_fields(text, lambda part: NUMBER.sub("N", part))
+
+
 def _joined(known: dict[int, PathKey]) -> list[Run]:
     runs = ((path, [*rows]) for path, rows in groupby(sorted(known), key=known.__getitem__))
     return [(rows[0], rows[-1], path) for path, rows in runs]
 
 
 def sweep_map(space: Space) -> dict[str, Any]:
-    """Return the map of a sweep on its first device, over its two number axes with the most values.
+    """Return the map of a sweep over its two number axes with the most values.
 
     Returns
     -------
     dict
-        Empty without two such axes. Otherwise ``product``, ``soc``; ``with``, the values of the
-        other axes; ``x`` and ``y``: ``name``, ``first`` and ``last`` value, ``end`` of the last
-        cell, ``logarithmic``; ``states``: ``label`` of a path, or the reason of a refusal;
-        ``columns``: ``start``, ``end`` and ``runs`` (start, end, last value, state); ``cells``:
-        grids of ``cores``, ``workspace_bytes`` and ``bound_us``, a grid for every ``coverage`` of
-        bounds; ``limits`` of both axes.
+        Empty without two such axes. Otherwise the map in which most calls run, with ``others``, the
+        maps of other devices and of other values of the other axes, and ``left_out``, the number of
+        such maps beyond ``MOST_SLICES``. Each has ``product``, ``soc``, ``release``; ``with``, the
+        values of the other axes; ``x`` and ``y``: ``name``, ``first`` and ``last`` value, ``end``
+        of the last cell, ``logarithmic``; ``states``: ``label`` of a path, or the reason of a
+        refusal; ``columns``: ``start``, ``end`` and ``runs`` (start, end, last value, state);
+        ``cells``: grids of ``cores``, ``workspace_bytes`` and ``bound_us``, a grid for every
+        ``coverage`` of bounds; ``limits`` of both axes.
     """
     if len(numbers := open_numbers(space)) < 2:
         return {}
-    area = Area(space, space.profiles[0], tuple(map(ascending, numbers[:2])))
+    axes = tuple(map(ascending, numbers[:2]))
+    areas = areas_of(space, axes)
+    others = prod(space.counts) // prod(len(axis.codes) for axis in axes)
+    first, *rest = map(_map_of, areas)
+    return {**first, "others": rest, "left_out": others - len(areas)}
+
+
+def _map_of(area: Area) -> dict[str, Any]:
+    """Return the map of one area."""
     x, y = area.axes
     search = Columns(area)
     positions = search.search()
@@ -319,6 +377,7 @@ def sweep_map(space: Space) -> dict[str, Any]:
     return {
         "product": area.profile.name,
         "soc": area.profile.soc,
+        "release": area.profile.release,
         "with": area.fixed,
         "x": _axis(x),
         "y": _axis(y),
@@ -403,10 +462,8 @@ def _limits(area: Area, axis: AxisValues) -> list[dict[str, Any]]:
     """Return the largest legal values of an axis, the other axes at their first values."""
     assert isinstance(axis.axis, Number)
     operator = area.space.operator
-    first = {
-        axis_values.name: axis_values.axis.value(axis_values.codes[0])
-        for axis_values in area.space.axes
-    }
+    first = {open_axis.name: open_axis.axis.value(open_axis.codes[0]) for open_axis in area.axes}
+    first |= area.fixed
     sizes = {axis.name: first[axis.name] for axis in operator.axes}
     call = fixed_call(operator, sizes, bool(first["deterministic"]))
     limits = [

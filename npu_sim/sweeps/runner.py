@@ -35,12 +35,12 @@ from npu_sim.sweeps.space import (
     RecordColumn,
     Records,
     Space,
-    SweepSummary,
     make_space,
     may_be_uncountable,
     places_of,
     record_columns,
 )
+from npu_sim.sweeps.summary import SweepSummary
 from npu_sim.sweeps.writers import Store
 from npu_sim.system import usable_cores
 

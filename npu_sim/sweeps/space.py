@@ -1,4 +1,4 @@
-"""The calls of a sweep, and their records: columns, the structured array, and the summary.
+"""The calls of a sweep, and their records: columns, and the structured array.
 
 A sweep has every combination of the given values, or a random sample of them. A row of a sweep is
 an integer that determines its call, so any part of a sweep can be computed anywhere and in any
@@ -7,9 +7,9 @@ order with the same result.
 
 import hashlib
 import json
-from collections import Counter, namedtuple
+from collections import namedtuple
 from collections.abc import Collection, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Self
 
@@ -549,113 +549,3 @@ class Records(np.ndarray, Tabular):
     def as_columns(self) -> dict[str, np.ndarray]:
         """Return the fields as separate contiguous arrays."""
         return {column.name: np.ascontiguousarray(self[column.name]) for column in self.columns}
-
-
-SHOWN_VALUES = 12
-WIDEST_COUNT = 1 << 20
-"""Ranges of up to this many values are counted in one pass."""
-
-
-@dataclass
-class SweepSummary:
-    """Counts of statuses, kernels, keys and cores, and the call with the largest workspace.
-
-    Kernels, keys and cores are counted where the call runs. ``seconds`` and ``rows_now`` exclude
-    the part that an interrupted run computed before.
-    """
-
-    space: Space
-    columns: tuple[RecordColumn, ...]
-    rows: int = 0
-    counts: dict[str, Counter[int]] = field(default_factory=dict)
-    peak_bytes: int = -1
-    peak_row: int = -1
-    seconds: float = 0.0
-    rows_now: int = 0
-
-    def add(self, chunk: np.ndarray, first_row: int) -> None:
-        """Count one chunk."""
-        self.rows += len(chunk)
-        self.rows_now += len(chunk)
-        names = chunk.dtype.names or ()
-        running: Any = slice(None)
-        if "status" in names:
-            self._count("status", chunk["status"])
-            accepted = chunk["status"] == 0
-            running = slice(None) if accepted.all() else accepted
-        for name in ("overflows", "kernel", "tiling_key", "block_dim"):
-            if name in names:
-                self._count(name, chunk[name][running])
-        name = workspace_column(names)
-        if name and len(chunk):
-            place = int(np.argmax(chunk[name]))
-            if int(chunk[name][place]) > self.peak_bytes:
-                self.peak_bytes, self.peak_row = int(chunk[name][place]), first_row + place
-
-    def _count(self, name: str, values: np.ndarray) -> None:
-        counter = self.counts.setdefault(name, Counter())
-        if not len(values):
-            return
-        low, high = int(values.min()), int(values.max())
-        if high - low < WIDEST_COUNT:
-            counts = np.bincount(values.astype(np.int64) - low)
-            nonzero = np.flatnonzero(counts)
-            counter.update({low + int(place): int(counts[place]) for place in nonzero})
-        else:
-            unique, counts = np.unique(values, return_counts=True)
-            counter.update(dict(zip(unique.tolist(), counts.tolist(), strict=True)))
-
-    def state(self) -> dict[str, Any]:
-        """Return the counts as plain data for :meth:`restore`."""
-        return {
-            "rows": self.rows,
-            "counts": {name: sorted(counter.items()) for name, counter in self.counts.items()},
-            "peak_bytes": self.peak_bytes,
-            "peak_row": self.peak_row,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from the counts of an interrupted sweep."""
-        self.rows = state["rows"]
-        self.peak_bytes, self.peak_row = state["peak_bytes"], state["peak_row"]
-        self.counts = {name: Counter(dict(pairs)) for name, pairs in state["counts"].items()}
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the summary as plain data."""
-        words = {column.name: column.words for column in self.columns}
-        counted = {
-            name: {
-                words[name][value] if words[name] else str(value): count
-                for value, count in sorted(counter.items())
-            }
-            for name, counter in self.counts.items()
-        }
-        data: dict[str, Any] = {
-            "sweep": self.space.as_dict(),
-            "rows": self.rows,
-            "counts": counted,
-            "rules_source": self.rules_source,
-            "left_out": [
-                {"product": product, "reason": reason} for product, reason in self.space.left_out
-            ],
-        }
-        if self.peak_row >= 0:
-            profile, values = self.space.call_at(self.peak_row)
-            data["peak_workspace"] = {
-                "column": workspace_column(words),
-                "bytes": self.peak_bytes,
-                "row": self.peak_row,
-                "call": {
-                    "product": profile.name,
-                    "soc": profile.soc,
-                    "release": profile.release,
-                    **values,
-                },
-            }
-        return data
-
-    @property
-    def rules_source(self) -> str:
-        """Where the rules of the products come from, as in a plan."""
-        sources = dict.fromkeys(profile.product.rules_source for profile in self.space.profiles)
-        return "; ".join(filter(None, sources))

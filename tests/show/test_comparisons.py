@@ -91,9 +91,8 @@ COMMANDS = {
     "sweep of words": ("sweep", "embedding_dense_backward", "--grid", "grad_dtype=fp32,fp16"),
     "timeline": ("timeline", "embedding_dense_backward", *CALL, "--socs", "all"),
 }
-CURVES = {"frontier": 1, "frontier from 0": 1, "sweep": 6, "sweep with a bound": 4}
-"""Number of figures of a report: a cut of a sweep has three, and one for every count of several
-values."""
+CURVES = {"frontier": 1, "frontier from 0": 1, "sweep": 3, "sweep with a bound": 3}
+"""Number of curves of a report: a cut of a sweep has three."""
 
 
 @pytest.fixture(scope="module")
@@ -301,18 +300,40 @@ def test_a_curve_stays_within_its_data_and_labels_do_not_overlap(browser, writte
         assert first["bottom"] <= second["top"] + 1
 
 
-@pytest.mark.long
-def test_counts_are_sorted_by_value(browser, written):
-    file, _ = written("sweep")
+def test_the_page_of_a_sweep_chooses_among_its_maps(browser, written):
+    """It opens on the map of the JSON; the lists show each of the others."""
+    from selenium.webdriver.support.ui import Select
+
+    file, data = written("sweep")
     browser.open(file.as_uri())
-    bars = browser.driver.execute_script(
-        "return [...document.querySelectorAll('.js-plotly-plot')].filter((node) => "
-        "node.data[0].type === 'bar').map((node) => node.data[0].x)"
+    titles = browser.driver.execute_script(
+        "return [...document.querySelectorAll('h2')].map((node) => node.textContent)"
     )
-    assert all(len(chart) > 1 for chart in bars)
-    for values in bars:
-        if all(value.isdecimal() for value in values):
-            assert values == sorted(values, key=int)
+    assert titles[0] == "What runs"
+    assert "Pictures" not in titles
+
+    def shown():
+        places = browser.driver.find_elements("css selector", "select[data-axis]")
+        lists = {place.get_attribute("data-axis"): Select(place) for place in places}
+        labels = browser.driver.execute_script(
+            "return [...document.querySelectorAll('figure[data-draw=drawMap] .legend li')]"
+            ".map((node) => node.textContent.trim())"
+        )
+        return lists, labels
+
+    lists, labels = shown()
+    assert sorted(lists) == ["SoC", "product"]
+    maps = [data["map"], *data["map"]["others"]]
+    assert {one["product"] for one in maps} == {"atlas_a2", "atlas_train"}
+    for one in (*maps, maps[0]):
+        lists["product"].select_by_value(one["product"])
+        lists, labels = shown()
+        assert lists["SoC"].first_selected_option.text == one["soc"]
+        assert labels == [
+            f"refused: {state['label']}" if state["refused"] else state["label"]
+            for state in one["states"]
+        ]
+    browser.assert_quiet_and_local()
 
 
 def test_limit_bars_are_to_scale_and_refused_products_keep_their_row(browser, written):

@@ -18,12 +18,13 @@ from npu_sim.cli.progress import with_progress
 from npu_sim.cli.reproducing import reproducing_command
 from npu_sim.cores import DEFAULT_PRODUCT, default_release
 from npu_sim.framework.arguments import Number, Word
-from npu_sim.language import Text, Verbatim, bytes_text, joined, say
+from npu_sim.language import Verbatim, bytes_text, joined, say
 from npu_sim.operators.loading import load_operator
 from npu_sim.show.forms.layout import lines_table
+from npu_sim.show.summary import call_text, count_lines, outcomes_text, refusal_lines
 from npu_sim.status import UsageError
 from npu_sim.sweeps.runner import run_sweep
-from npu_sim.sweeps.space import SHOWN_VALUES, SweepSummary
+from npu_sim.sweeps.summary import SHOWN_VALUES, SweepSummary
 
 DIFFERENT = 1
 """Exit code if --check found differences."""
@@ -236,9 +237,9 @@ def _summary_lines(
         rate=_rate_text(summary.rows_now / max(summary.seconds, 1e-9)),
         seconds=seconds,
     )
-    yield "plans", str(summary.rows), pace
-    for name, counts in data["counts"].items():
-        yield name, _counts_text(counts), ""
+    yield "plans", outcomes_text(summary), pace
+    yield from refusal_lines(summary)
+    yield from count_lines(summary)
     if "peak_workspace" in data:
         yield _peak_line(data["peak_workspace"])
     for product, reason in summary.space.left_out:
@@ -262,20 +263,9 @@ def _summary_lines(
         yield "written", str(out), ""
 
 
-def _counts_text(counts: dict[str, int]) -> str:
-    """Return the most frequent values with their numbers of calls."""
-    most = sorted(counts.items(), key=lambda item: -item[1])
-    shown = (
-        Text("{value}: {count}", value=value, count=count) for value, count in most[:SHOWN_VALUES]
-    )
-    hidden = len(most) - SHOWN_VALUES
-    extra = say(" and {shown} more", shown=hidden) if hidden > 0 else ""
-    return joined(shown, ", ") + extra
-
-
 def _peak_line(peak: dict[str, Any]) -> tuple[str, str, str]:
     return (
         "workspace",
         say("at most {size} ({column})", size=bytes_text(peak["bytes"]), column=peak["column"]),
-        ", ".join(f"{name} {value}" for name, value in peak["call"].items()),
+        call_text(peak["call"]),
     )

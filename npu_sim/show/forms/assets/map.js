@@ -1,5 +1,5 @@
 "use strict";
-// drawMap(element, data): a sweep of two sizes, coloured by path, cores, workspace or bound; data is what npu_sim.sweeps.maps.sweep_map returns.
+// drawMap(element, data): a sweep of two sizes, coloured by path, cores, workspace or bound; data is what npu_sim.sweeps.maps.sweep_map returns. Lists choose the device and the values of the other axes.
 const drawMap = (() => {
   const { html, svg, titled, table, whenWide, ticks, t } = pictures;
   const LEFT = 64, BOTTOM = 40, HEIGHT = 340, ROW = 18, COLOURS = 8;
@@ -20,16 +20,25 @@ const drawMap = (() => {
 
   const labelOf = (state) => (state.refused ? t("refused: {what}", { what: state.label }) : state.label);
 
-  return function drawMap(element, data) {
+  // Everything that identifies a map among those of a sweep, by name.
+  const placeOf = (map) => Object.fromEntries(Object.entries({ product: map.product, SoC: map.soc, release: map.release, ...map.with }).map(([key, value]) => [key, String(value)]));
+
+  return function drawMap(element, first) {
     const name = `map-${Math.random().toString(36).slice(2)}`;
-    const kinds = ["path", ...Object.keys(data.cells)];
+    const maps = [first, ...(first.others ?? [])], places = maps.map(placeOf);
+    const options = Object.keys(places[0]).map((key) => [key, [...new Set(places.map((place) => place[key]))]]);
+    // A product has SoCs of its own: its list shows a combination that exists.
+    const varied = options.filter(([, values]) => values.length > 1);
+    const lists = varied.map(([key, values]) => html("select", { "data-axis": key }, ...values.sort((one, other) => one.localeCompare(other, undefined, { numeric: true })).map((value) => html("option", { value, selected: value === places[0][key] }, value))));
+    const select = html("select", { "aria-label": t("coloured by") });
+    const stage = html("div", { class: "stage plain" }), legend = html("ul", { class: "legend" }), about = html("p", { class: "caption" }), numbers = html("div");
+    // One colour for a path on all maps.
+    const colours = new Map();
+    for (const state of maps.flatMap((map) => map.states)) if (!state.refused && !colours.has(state.label)) colours.set(state.label, colours.size % COLOURS);
+    const colourOf = (number) => colours.get(data.states[number].label);
+    let width = 0, data = first;
     // Bounds that cover different work are maps of their own.
     const named = (kind) => [t(KINDS[kind.replace(/\d+$/, "")]), data.cells[kind]?.coverage].filter(Boolean).join(", ");
-    const select = html("select", { "aria-label": t("coloured by") }, ...kinds.map((kind) => html("option", { value: kind }, named(kind))));
-    const stage = html("div", { class: "stage plain" }), legend = html("ul", { class: "legend" });
-    const colourOf = new Map();
-    data.states.forEach((state, number) => { if (!state.refused) colourOf.set(number, colourOf.size % COLOURS); });
-    let width = 0;
 
     function redraw() {
       if (!width) return;
@@ -45,7 +54,7 @@ const drawMap = (() => {
           const { label, refused } = data.states[state];
           if (found && !refused) continue;
           const text = t("{x} from {start} to below {end}, {y}: {what}", { x: data.x.name, start: column.start, end: column.end, y: `${data.y.name} ${start}..${last}`, what: refused ? t("refused, {what}", { what: label }) : label });
-          const looks = refused ? { fill: `url(#${name})`, class: "refused" } : { class: `state c${colourOf.get(state)}` };
+          const looks = refused ? { fill: `url(#${name})`, class: "refused" } : { class: `state c${colourOf(state)}` };
           picture.append(place(column.start, column.end, start, end, { ...looks, "data-column": `${column.start} ${column.end}`, "data-run": `${start} ${end}`, "data-state": state }, text));
         }
       }
@@ -99,17 +108,32 @@ const drawMap = (() => {
       picture.append(titled(label, svg("line", { ...line, class: "limit" })));
     }
     function stateLegend({ state, number }) {
-      const mark = svg("svg", { class: "swatch", viewBox: "0 0 12 12", "aria-hidden": "true" }, svg("rect", state.refused ? { width: 12, height: 12, fill: `url(#${name})`, class: "refused" } : { width: 12, height: 12, class: `c${colourOf.get(number)}` }));
+      const mark = svg("svg", { class: "swatch", viewBox: "0 0 12 12", "aria-hidden": "true" }, svg("rect", state.refused ? { width: 12, height: 12, fill: `url(#${name})`, class: "refused" } : { width: 12, height: 12, class: `c${colourOf(number)}` }));
       return html("li", {}, mark, ` ${labelOf(state)}`);
     }
     function scaleLegend(found, kind) {
       const all = found.values.flat().filter((value) => value !== null);
       return [html("li", {}, t("{kind}: from {low} (pale) to {high} (full), each cell one call at its lower left corner", { kind: named(kind), low: Math.min(...all), high: Math.max(...all) }))];
     }
+    // Shows the map that the lists choose; where there is none, the nearest with what was changed last.
+    function choose(changed) {
+      const wanted = Object.fromEntries(lists.map((list) => [list.dataset.axis, list.value]));
+      const score = (place) => varied.filter(([key]) => place[key] === wanted[key]).length + (changed && place[changed] !== wanted[changed] ? -varied.length : 0);
+      const best = Math.max(...places.map(score)), number = places.findIndex((place) => score(place) === best);
+      data = maps[number];
+      for (const list of lists) list.value = places[number][list.dataset.axis];
+      const kind = select.value;
+      select.replaceChildren(...["path", ...Object.keys(data.cells)].map((each) => html("option", { value: each, selected: each === kind }, named(each))));
+      about.textContent = t("{device}, with {fixed}", { device: `${data.product}, ${data.soc}`, fixed: Object.entries(data.with).map(([key, value]) => `${key} ${value}`).join(", ") });
+      const rows = data.columns.flatMap((column) => column.runs.map(([start, , last, state]) => [t("{start} to below {end}", column), `${start}..${last}`, labelOf(data.states[state])]));
+      numbers.replaceChildren(table(t("the map as a table"), [data.x.name, data.y.name, "path"], rows));
+      redraw();
+    }
     select.addEventListener("change", redraw);
-    const fixed = Object.entries(data.with).map(([key, value]) => `${key} ${value}`).join(", ");
-    const rows = data.columns.flatMap((column) => column.runs.map(([start, , last, state]) => [t("{start} to below {end}", column), `${start}..${last}`, labelOf(data.states[state])]));
-    element.replaceChildren(html("p", { class: "caption" }, t("{device}, with {fixed}", { device: `${data.product}, ${data.soc}`, fixed })), html("div", { class: "tools" }, html("label", {}, t("coloured by"), " ", select)), stage, legend, table(t("the map as a table"), [data.x.name, data.y.name, "path"], rows));
+    for (const list of lists) list.addEventListener("change", () => choose(list.dataset.axis));
+    const labels = lists.map((list) => html("label", {}, `${t(list.dataset.axis)} `, list));
+    element.replaceChildren(html("div", { class: "tools" }, ...labels, html("label", {}, t("coloured by"), " ", select)), about, stage, legend, numbers);
+    choose();
     whenWide(stage, (wide) => { width = wide; redraw(); });
   };
 })();
