@@ -50,6 +50,8 @@ KNOWS_OPERATORS = {
     "npu_sim.tools.device_kit.simulated_device": "PyTorch's own names that it replaces",
     "npu_sim.tools.device_kit.ttk.cases": "what the vendor's test kit calls inputs and outputs",
     "npu_sim.cli.commands.preflight": "an example in the help",
+    "npu_sim.cli.commands.emulate": "an example in the help",
+    "npu_sim.torch.experts": "the two operators that route the tokens of experts",
     "npu_sim.torch.torch_npu_functions": "names of torch_npu and of the operators behind them",
 }
 """Modules of no operator that name one, and why."""

@@ -84,6 +84,11 @@ COMMANDS = {
         "Test whether a product can have produced measured outputs (.npy files under the names of "
         "the results) from the inputs, bit by bit. SoC, release and determinism are optional.",
     ),
+    "emulate": Listed(
+        "Numbers",
+        "Run a training script with the product's arithmetic in its model's operators, forward and "
+        "backward.",
+    ),
     "study": Listed("Numbers", "Show what accumulation order, shapes and dtypes do to a result."),
     "caveats": Listed(
         "Numbers", "List the documented caveats, or run one and print what it shows."

@@ -249,6 +249,7 @@ VERSIONS = MappingProxyType(
         "diagnosis": 1,
         "dump": 1,
         "diff": 1,
+        "emulation": 1,
         "error": 1,
         "evidence": 1,
         "explain": 1,

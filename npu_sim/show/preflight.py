@@ -730,8 +730,8 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
             file=visible(str(file)),
         ),
         *after_gap(Table(columns, calls)),
-        *after_gap(_listed("not recognised", recording["not_recognised"])),
-        *after_gap(_listed("remark on", recording.get("remarks", ()))),
+        *after_gap(listed_code("not recognised", recording["not_recognised"])),
+        *after_gap(listed_code("remark on", recording.get("remarks", ()))),
         *(part for parts in unrecorded for part in parts),
         *after_gap(
             say("not modelled: {shown}{more}", shown=", ".join(shown), more=more) if shown else ""
@@ -752,18 +752,19 @@ def _inputs(call: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in call["inputs"].items())
 
 
-def _listed(title: str, entries: Iterable[Mapping[str, Any]]) -> Table:
+def listed_code(title: str, entries: Iterable[Mapping[str, Any]], caption: str = "") -> Table:
     """Return a table of code with a reason and a place."""
     columns = (
         COUNT,
         Column(title, lambda entry: entry["what"], key=True),
         Column("why", lambda entry: entry["why"], wraps=True, plain=True),
-        Column("called from", _called_from, wraps=True),
+        Column("called from", called_from, wraps=True),
     )
-    return Table(columns, list(entries))
+    return Table(columns, list(entries), caption)
 
 
-def _called_from(entry: Mapping[str, Any]) -> str:
+def called_from(entry: Mapping[str, Any]) -> str:
+    """Return the module or the line that a place names."""
     place = f"{entry['file']}:{entry['line']}" if "file" in entry else ""
     return entry.get("name") or place
 

@@ -10,6 +10,8 @@
 
   The target is that of one thread; ``use`` changes nothing in a model that calls none of them.
 
+- ``emulate`` for a model as it is: what it computes of the operators is replaced in a block.
+
 - Functions of ``torch_npu``, forward and backward: ``npu_rms_norm`` ...
 
 PyTorch is optional: the extra ``torch`` of the package installs it.
@@ -27,6 +29,7 @@ from typing import Any
 from npu_sim.framework.target import set_device
 from npu_sim.registry import all_operators, find_operator
 from npu_sim.torch.blocks import use
+from npu_sim.torch.emulation import emulate
 from npu_sim.torch.library import define_all, operator_function
 from npu_sim.torch.operators import differentiable_functions
 from npu_sim.torch.operators.apply_adam_w_v2 import fused_adamw_
@@ -36,7 +39,7 @@ _differentiable = differentiable_functions()
 define_all()
 globals().update(_differentiable)
 
-__all__ = [*_differentiable, "fused_adamw_", "record", "set_device", "use"]
+__all__ = [*_differentiable, "emulate", "fused_adamw_", "record", "set_device", "use"]
 
 
 def __getattr__(name: str) -> Any:

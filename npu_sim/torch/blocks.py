@@ -13,7 +13,7 @@ class use(device):  # noqa: N801 (used like a function)
     -----
     UserWarning
         At the end of a block without one simulated call. A model that calls PyTorch's own functions
-        runs as without the block: it has to call those of :mod:`npu_sim.torch`.
+        runs as without the block: :func:`npu_sim.torch.emulate` replaces those.
     """
 
     def _end(self, used: bool) -> None:
@@ -21,7 +21,7 @@ class use(device):  # noqa: N801 (used like a function)
             warnings.warn(
                 Text(
                     "no call was simulated in this block: nothing in it calls a function of "
-                    "npu_sim.torch or npu_sim.aclnn, and PyTorch's own functions are not replaced"
+                    "npu_sim.torch or npu_sim.aclnn; npu_sim.torch.emulate replaces PyTorch's own"
                 ),
                 stacklevel=3,
             )

@@ -5,14 +5,17 @@ storages, so that views of a tensor have the facts of the tensor. A formula that
 after the other is described by rules over its terms: see :class:`Formula`.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
+
+from npu_sim.language import Text
 
 COPIES = frozenset({"_to_copy", "to", "clone", "lift_fresh"})
 """Kernels whose result has the contents of their argument, apart from rounding."""
@@ -41,6 +44,42 @@ class Step:
     accounted: bool = False
 
 
+KEPT = 128
+"""Number of tensors that formulas keep at most: a formula's kernels run close together."""
+CHANGED = Text("an input is changed in place before the last kernel of the formula")
+TOO_LONG_AGO = Text("its first kernel ran too long before its last")
+DETACHED = Text("a part of the formula is detached: its gradient is another one")
+
+
+class NotReplacedError(Exception):
+    """The reason why PyTorch's result of a formula stays."""
+
+
+class Kept:
+    """A tensor that a formula begins with, as long as its contents do not change."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor: torch.Tensor | None = tensor
+        self._version = _version(tensor)
+        self._reason: str = CHANGED
+        self.requires_grad = tensor.requires_grad
+
+    def forget(self, reason: str) -> None:
+        """Let go of the tensor."""
+        self._tensor, self._reason = None, reason
+
+    def value(self) -> torch.Tensor:
+        """Return the tensor; raise NotReplacedError if it is gone or its contents have changed."""
+        if self._tensor is None or _version(self._tensor) != self._version:
+            raise NotReplacedError(self._reason)
+        return self._tensor
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was changed in place; tensors of inference mode do not count."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 @dataclass(eq=False)
 class _Storage:
     """Facts about a storage."""
@@ -48,6 +87,8 @@ class _Storage:
     number: int
     parameter: torch.Tensor | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+    kept: WeakSet[Kept] = field(default_factory=WeakSet)
+    """Tensors of this storage that formulas keep."""
 
 
 class Flow:
@@ -57,6 +98,7 @@ class Flow:
         # PyTorch has one object for a storage, as long as that lives.
         self._storages: WeakKeyDictionary[torch.UntypedStorage, _Storage] = WeakKeyDictionary()
         self._numbers = count()
+        self._recent: deque[ref[Kept]] = deque()
 
     def _storage(self, tensor: torch.Tensor) -> _Storage:
         storage = tensor.untyped_storage()
@@ -68,6 +110,17 @@ class Flow:
     def identity(self, tensor: torch.Tensor) -> tuple[int, int, int]:
         """Return a key of a tensor's contents, equal for views that only change its shape."""
         return self._storage(tensor).number, int(tensor.storage_offset()), tensor.numel()
+
+    def keep(self, tensor: torch.Tensor) -> Kept:
+        """Keep a tensor that a kernel reads."""
+        kept = Kept(tensor)
+        self._storage(tensor).kept.add(kept)
+        self._recent.append(ref(kept))
+        # Otherwise x = x * y in a loop without gradients would keep every x.
+        oldest = self._recent.popleft()() if len(self._recent) > KEPT else None
+        if oldest is not None:
+            oldest.forget(TOO_LONG_AGO)
+        return kept
 
     def fact(self, topic: str, tensor: torch.Tensor) -> Any:
         """Return the fact of a file about a tensor; None if there is none."""
@@ -84,6 +137,8 @@ class Flow:
         if known is None and not facts:
             return
         known = self._storage(tensor)
+        for kept in known.kept:
+            kept.forget(CHANGED)
         known.number, known.facts = next(self._numbers), dict(facts)
 
     def parameter(self, tensor: torch.Tensor) -> torch.Tensor | None:

@@ -117,9 +117,11 @@ def _refuse_recorded(operator: str, arguments: dict[str, Any], outs: Any) -> Non
 
 def device_of(ctx: Any) -> AbstractContextManager[Any]:
     """Choose the device of the current context for a backward pass, else the forward call's."""
-    if chosen_target() is not None:
-        return nullcontext()
-    target: Target = ctx.settings
+    return nullcontext() if chosen_target() is not None else device_like(ctx.settings)
+
+
+def device_like(target: Target) -> device:
+    """Return the block of a target."""
     return device(
         target.profile,
         deterministic=target.deterministic,

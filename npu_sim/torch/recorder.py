@@ -10,9 +10,10 @@ from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -27,6 +28,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import find_operator
 from npu_sim.torch.flow import Flow, Kernel, Step
+from npu_sim.torch.fused import FusedCall, Inputs
 from npu_sim.torch.library import NAMESPACE
 from npu_sim.torch.operators import modules
 from npu_sim.torch.recording import Forks, Names, Place, Recording, place_of, program_frame
@@ -37,7 +39,6 @@ from npu_sim.torch.stand_in import (
     torch_npu_importable,
 )
 
-Inputs = Mapping[str, Any]
 Entry = tuple[str, str, Place]
 """Code that is not recognised: its name, the reason, and the place."""
 WITHOUT_WORK = frozenset(
@@ -69,7 +70,14 @@ def spec_of(
     return str(TensorSpec(sizes, str(tensor.dtype), copied or tensor.is_contiguous()))
 
 
-Waiting = tuple[str, Callable[[torch.Tensor], Inputs], "Span", Place]
+@dataclass(frozen=True, eq=False)
+class Completed:
+    """A formula whose last kernel has run, within a function that has not returned yet."""
+
+    call: FusedCall
+    span: "Span"
+    result: torch.Tensor
+    """Result of the last kernel."""
 
 
 @dataclass(eq=False)
@@ -85,8 +93,14 @@ class Thread:
     nodes of every thread on their own."""
     repeated: list[tuple[int, int, int]] = field(default_factory=list)
     """Ranges of autograd nodes of modules that stand for several: first, last + 1, number."""
-    waiting: list[Waiting] = field(default_factory=list)
-    """Backward calls of kernels, until the function that ran the kernels has returned."""
+    completed: list[Completed] = field(default_factory=list)
+    """Formulas, until the function that ran their last kernels has returned."""
+    computing: list[tuple[str, Inputs]] | None = None
+    """Calls of this package's operators that a replaced call makes; None outside of one."""
+    observes: bool = True
+    """Whether kernels are those of the program, not of this package."""
+    creates_graph: bool = False
+    """Whether the running backward pass creates a graph for second derivatives."""
 
     def add_backward(self, begin: int, end: int, span: "Span") -> None:
         """Add a range of autograd nodes."""
@@ -130,6 +144,8 @@ class Span:
     """Whether recorded calls account for the kernels of the forward pass."""
     backward_known: bool = False
     """Whether recorded calls account for the kernels of the backward pass."""
+    is_left: bool = False
+    """Whether an emulation leaves the call to PyTorch: its kernels are counted."""
 
     def forward(self, operator: str, inputs: Inputs) -> None:
         """Record the forward call that the span corresponds to."""
@@ -148,6 +164,33 @@ class Span:
             self.recorder.add_hook(result, operator, inputs, self, self.place)
             self.backward_known = True
 
+    def record(self, call: FusedCall, result: Any) -> None:
+        """Record the call that the span corresponds to, a function with this result."""
+        for operator, inputs, parameter in call.forward:
+            place = self.place if parameter is None else self.place_with(parameter)
+            self.operators.add(operator)
+            self.recorder.recording.add(operator, inputs, place, self.times)
+        self.forward_known = bool(call.forward)
+        for remark in filter(None, (*call.remarks, call.when_recorded)):
+            self.remark(call.operator, remark, None)
+        for operator, gradient_inputs, _ in call.backward:
+            self.backward(result, operator, gradient_inputs)
+
+    def fuse(self, kernel: Kernel, call: FusedCall) -> None:
+        """Take the call that kernels of the span correspond to; ``kernel`` is the last one."""
+        self.operators.update(call.operators)
+        self.recorder.complete(Completed(call, self, kernel.results[0]))
+
+    def record_formula(self, call: FusedCall) -> None:
+        """Record the forward call of a formula, with the kernels that it accounts for."""
+        for operator, inputs, parameter in call.forward:
+            self.recorder.recording.add(operator, inputs, self.place_with(parameter), self.times)
+            for remark in call.remarks:
+                self.remark(operator, remark, parameter)
+        self.account(call.steps)
+        if call.when_recorded:
+            self.remark(call.operator, call.when_recorded, None)
+
     def place_now(self) -> Place:
         """Return the place of the span, or the running line outside of modules."""
         return self.place if self.place.file else place_of("", "", self.recorder.directory)
@@ -164,20 +207,6 @@ class Span:
         self.routing += inner.routing
         if not inner.forward_known:
             self.kernels += inner.kernels
-
-    # A call that kernels of the span correspond to, not the whole span:
-
-    def call(self, operator: str, inputs: Inputs, parameter: Any) -> None:
-        """Record a forward call that kernels of the span correspond to."""
-        self.operators.add(operator)
-        self.recorder.recording.add(operator, inputs, self._place(parameter), self.times)
-
-    def on_gradient(self, operator: str, inputs: Inputs, parameter: Any) -> None:
-        """Record a backward call whenever the gradient of the running function arrives."""
-        self.operators.add(operator)
-        self.recorder.thread.waiting.append(
-            (operator, lambda _: inputs, self, self._place(parameter))
-        )
 
     def account(self, steps: Iterable[Step]) -> None:
         """Mark kernels that a recorded call accounts for, and their kernels of the backward."""
@@ -198,29 +227,64 @@ class Span:
 
     def remark(self, operator: str, why: str, parameter: Any) -> None:
         """Add a remark on a call."""
-        self.recorder.recording.remarks[operator, why, self._place(parameter)] += self.times
+        self.recorder.recording.remarks[operator, why, self.place_with(parameter)] += self.times
+
+    def left(self, operator: str, why: str) -> None:
+        """List code that the operator could compute, in another form."""
+        self.recorder.leave(operator, why, self)
 
     def fact(self, topic: str, tensor: torch.Tensor) -> Any:
         """Return what is known about the contents of a tensor; None if nothing is."""
         return self.recorder.flow.fact(topic, tensor)
 
-    def _place(self, parameter: Any) -> Place:
+    def place_with(self, parameter: Any) -> Place:
+        """Return the place of the span, or of the running line, with the path of a parameter."""
         recorder = self.recorder
         return place_of(self.place.name, recorder.names.of(parameter), recorder.directory)
 
 
-def _offered(name: str) -> list[Any]:
-    """Return what the modules of :mod:`npu_sim.torch.operators` define under a name."""
-    return [getattr(module, name) for module in modules() if hasattr(module, name)]
+@dataclass(frozen=True)
+class Read:
+    """A call of a function of PyTorch that corresponds to an operator."""
+
+    reader: Callable[..., FusedCall | None]
+    """Function of the operator that describes the call."""
+    span: Span
+    function: Any
+    arguments: tuple[Any, ...]
+    options: Mapping[str, Any]
+
+    def run(self) -> Any:
+        """Call the function."""
+        return _call_for_program(self.function, self.arguments, self.options)
+
+    def call(self) -> FusedCall | None:
+        """Return the call of the product; None for a call that is listed as not recognised."""
+        try:
+            return self.reader(self.span, *self.arguments, **self.options)
+        except ValueError as error:
+            self.span.not_recognised(self.function.__name__, str(error))
+            return None
+
+    def record(self, call: FusedCall | None, result: Any) -> None:
+        """Record a call with the function's result."""
+        if call is not None:
+            self.span.record(call, result)
 
 
 class Recorder:
     """Recorder of the code that runs in :meth:`watching`, in this thread and those it starts.
 
-    ``repeats`` has the modules that stand for several equal ones, whose calls count as often.
+    - ``repeats``: the modules that stand for several equal ones, whose calls count as often.
+    - ``operators``: modules of :mod:`npu_sim.torch.operators` that recognise calls.
     """
 
-    def __init__(self, repeats: Mapping[torch.nn.Module, int] | None = None) -> None:
+    def __init__(
+        self,
+        repeats: Mapping[torch.nn.Module, int] | None = None,
+        operators: Iterable[ModuleType] = modules(),
+    ) -> None:
+        offers = partial(_offered, tuple(operators))
         self.repeats = repeats or {}
         self.recording = Recording()
         self.observed = self.function if has_torch_npu() else on_cpu(self.function)
@@ -228,11 +292,13 @@ class Recorder:
         self.names = Names()
         self.flow = Flow()
         self.accounted: Counter[str] = Counter()
-        self._functions: Mapping[Any, Callable[..., None]] = dict(ChainMap(*_offered("FUNCTIONS")))
-        self._kernels: Mapping[str, str] = dict(ChainMap(*_offered("KERNELS")))
-        self._followers = list(zip(_offered("TOPIC"), _offered("follow"), strict=True))
+        self._functions: Mapping[Any, Callable[..., FusedCall | None]] = dict(
+            ChainMap(*offers("FUNCTIONS"))
+        )
+        self._kernels: Mapping[str, str] = dict(ChainMap(*offers("KERNELS")))
+        self._followers = list(zip(offers("TOPIC"), offers("follow"), strict=True))
         self._on_module_exit, self._on_optimizer_step = map(
-            _offered, ("on_module_exit", "on_optimizer_step")
+            offers, ("on_module_exit", "on_optimizer_step")
         )
         self._local = threading.local()
         self._threads: list[Thread] = []
@@ -289,11 +355,23 @@ class Recorder:
         """Record what checkpointing recomputes in a backward pass, where PyTorch ends the mode."""
         run = torch.autograd._engine_run_backward
 
-        def observed_run(*arguments: Any, **options: Any) -> Any:
+        def observed_run(
+            tensors: Any,
+            gradients: Any,
+            keep_graph: bool,
+            create_graph: bool,
+            *rest: Any,
+            **options: Any,
+        ) -> Any:
             modes = torch.overrides._get_current_function_mode_stack()
             is_on = any(isinstance(mode, _Functions) for mode in modes)
-            with nullcontext() if is_on else _Functions(self):
-                return run(*arguments, **options)
+            thread = self.thread
+            outer, thread.creates_graph = thread.creates_graph, create_graph
+            try:
+                with nullcontext() if is_on else _Functions(self):
+                    return run(tensors, gradients, keep_graph, create_graph, *rest, **options)
+            finally:
+                thread.creates_graph = outer
 
         return patch.object(torch.autograd, "_engine_run_backward", observed_run)
 
@@ -358,8 +436,8 @@ class Recorder:
         thread = self.thread
         if read is None:
             result = _call_for_program(function, arguments, options)
-            if thread.waiting:
-                self._add_waiting(thread, result)
+            if thread.completed:
+                result = self._returned(thread, result, arguments)
             return result
         module = self.names.of(thread.modules[-1]) if thread.modules else ""
         tensors = (*arguments, *options.values())
@@ -367,45 +445,51 @@ class Recorder:
         span = self._begin(place_of(module, next(filter(None, names), ""), self.directory))
         span.followed = False
         try:
-            try:
-                result = _call_for_program(function, arguments, options)
-            except _StopRecomputationError:
-                # Checkpointing has what it needs from within the function; the product runs it.
-                self._read(read, span, function, torch.empty(0), arguments, options)
-                raise
-            self._read(read, span, function, result, arguments, options)
+            return self.recognised(Read(read, span, function, arguments, options))
         finally:
             self._end(span)
+
+    def recognised(self, read: "Read") -> Any:
+        """Call a function that corresponds to an operator, and record the call."""
+        try:
+            result = read.run()
+        except _StopRecomputationError:
+            # Checkpointing has what it needs from within the function; the product runs it.
+            read.record(read.call(), torch.empty(0))
+            raise
+        read.record(read.call(), result)
         return result
 
-    def _read(
-        self,
-        read: Callable[..., None],
-        span: Span,
-        function: Any,
-        result: Any,
-        arguments: tuple[Any, ...],
-        options: Mapping[str, Any],
-    ) -> None:
-        """Let an operator read a call; list what it cannot."""
-        try:
-            read(span, result, *arguments, **options)
-        except ValueError as error:
-            span.not_recognised(function.__name__, str(error))
+    def complete(self, formula: Completed) -> None:
+        """Record a formula whose last kernel has run."""
+        formula.span.record_formula(formula.call)
+        self.thread.completed.append(formula)
 
-    def _add_waiting(self, thread: Thread, result: Any) -> None:
-        """Add hooks for backward calls that wait for the function that ran their kernels."""
-        if not isinstance(result, torch.Tensor):
-            return
-        for operator, inputs, span, place in thread.waiting:
-            if result.requires_grad:
-                self.add_hook(result, operator, inputs, span, place)
-        thread.waiting.clear()
+    def _returned(self, thread: Thread, result: Any, arguments: tuple[Any, ...]) -> Any:
+        """Return the result of a function that completed formulas."""
+        completed, thread.completed = thread.completed, []
+        for formula in completed:
+            result = self.returned(formula, result, arguments)
+        return result
+
+    def returned(self, formula: Completed, result: Any, arguments: tuple[Any, ...]) -> Any:
+        """Add hooks for the backward calls of a formula; return the function's result."""
+        if isinstance(result, torch.Tensor) and result.requires_grad:
+            for operator, inputs, parameter in formula.call.backward:
+                place = formula.span.place_with(parameter)
+                self.add_hook(result, operator, inputs, formula.span, place)
+        return result
+
+    def leave(self, operator: str, why: str, span: Span) -> None:
+        """Remark on code that the operator could compute, in another form."""
+        span.remark(operator, why, None)
 
     def kernel(
         self, kernel: Any, arguments: tuple[Any, ...], options: Mapping[str, Any], result: Any
     ) -> None:
         """Count a kernel of PyTorch, unless recorded calls account for it."""
+        if not self.thread.observes:
+            return
         name = kernel._schema.name
         if (kernel.is_view and not _is_copy(name, arguments, result)) or name in WITHOUT_WORK:
             for tensor in arguments:
@@ -417,8 +501,11 @@ class Recorder:
             return
         node = self._backward_node()
         if node is not None:
-            if self.thread.backward_span(node) is None:
-                self._unaccounted(name, self.thread.times(node))
+            owner, times = self.thread.backward_span(node), self.thread.times(node)
+            if owner is None:
+                self._unaccounted(name, times)
+            elif owner.is_left:
+                self.recording.not_modelled[name] += times
             return
         span = self.thread.spans[-1]
         span.kernels[name] += span.times
@@ -431,7 +518,8 @@ class Recorder:
 
     def _facts(self, kernel: Kernel) -> list[dict[str, Any]]:
         """Return the facts of a kernel's results, by topic."""
-        if any(tensor.requires_grad for tensor in kernel.tensors):
+        is_recorded = torch.is_grad_enabled()
+        if is_recorded and any(tensor.requires_grad for tensor in kernel.tensors):
             kernel.step.node = torch.autograd._get_sequence_nr() - 1
         facts: list[dict[str, Any]] = [{} for _ in kernel.results]
         if not all(tensor.layout == torch.strided for tensor in kernel.tensors):
@@ -481,18 +569,26 @@ class Recorder:
             outer = self.thread.spans[-1]
             outer.operators.add(operator)
             place = place_of(outer.place.name, outer.place.parameter, self.directory)
-            created = torch.autograd._get_sequence_nr() - 1
-            self.thread.add_backward(created, created + 1, Span(self, place, created))
+            if not outer.backward_known:
+                created = torch.autograd._get_sequence_nr() - 1
+                self.thread.add_backward(created, created + 1, Span(self, place, created))
             times = outer.times
+        self.add_operator(operator, inputs, place, times)
+
+    def add_operator(self, operator: str, inputs: Inputs, place: Place, times: int) -> None:
+        """Record a call of one of this package's own operators, which has just been computed."""
         self.recording.add(operator, inputs, place, times)
 
     def _backward_node(self) -> int | None:
         """Return the number of the running autograd node; None in a forward pass.
 
-        Modules that run inside a backward pass recompute a part of the forward pass.
+        What runs with gradients inside a backward pass recomputes a part of the forward pass.
         """
         node = torch._C._current_autograd_node()
-        return None if node is None or self.thread.modules else node._sequence_nr()
+        if node is None or self.thread.modules:
+            return None
+        recomputes = torch.is_grad_enabled() and not self.thread.creates_graph
+        return None if recomputes else node._sequence_nr()
 
     def _begin(self, place: Place, repeated: int = 1) -> Span:
         times = self.thread.spans[-1].times * repeated
@@ -529,8 +625,8 @@ class Recorder:
         """
         thread = self.thread
         options, result = rest if len(rest) > 1 else ({}, *rest)
-        if thread.waiting:
-            self._add_waiting(thread, result)
+        if thread.completed:
+            self._returned(thread, result, ())
         while thread.modules.pop() is not module:
             self._end(thread.spans[-1])
         span = thread.spans[-1]
@@ -542,6 +638,11 @@ class Recorder:
         if module in self.repeats:
             thread.repeated.append((span.begin, torch.autograd._get_sequence_nr(), span.times))
         self._end(span)
+
+
+def _offered(operators: Iterable[ModuleType], name: str) -> list[Any]:
+    """Return what modules of :mod:`npu_sim.torch.operators` define under a name."""
+    return [getattr(module, name) for module in operators if hasattr(module, name)]
 
 
 def _is_copy(name: str, arguments: tuple[Any, ...], result: Any) -> bool:

@@ -156,6 +156,8 @@ class Recording:
     """Forked processes that made calls, which are not recorded: name and process id."""
     spawned: list[str] = field(default_factory=list)
     """Spawned processes, which are not recorded: name and process id."""
+    deterministic: bool | None = None
+    """The determinism switch of all calls; None: that of PyTorch when the call is made."""
     running: bool = False
     """True while the block runs; gradients that arrive later are not recorded."""
     forks: Forks | None = None
@@ -163,14 +165,17 @@ class Recording:
     _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, operator: str, inputs: Mapping[str, Any], place: Place, times: int = 1) -> bool:
-        """Add a call under PyTorch's determinism switch; return whether its operator is modelled.
+        """Add a call under the determinism switch; return whether its operator is modelled.
 
         A call of another operator is only counted.
         """
         if find_operator(operator) is None:
             self.not_modelled[operator] += times
             return False
-        call = Call(operator, json.dumps(inputs), torch.are_deterministic_algorithms_enabled())
+        switch = self.deterministic
+        if switch is None:
+            switch = torch.are_deterministic_algorithms_enabled()
+        call = Call(operator, json.dumps(inputs), switch)
         if self.forks is not None and self.forks.here:
             self.forks.send()
             return True
@@ -213,12 +218,12 @@ class Recording:
     def not_covered(self) -> dict[str, Any]:
         """Return the code that the calls do not cover, as plain data."""
         optional = {
-            "remarks": _counted(self.remarks),
+            "remarks": counted(self.remarks),
             "processes": self.processes,
             "spawned": self.spawned,
         }
         return {
-            "not_recognised": _counted(self.not_recognised),
+            "not_recognised": counted(self.not_recognised),
             "not_modelled": dict(self.not_modelled.most_common()),
             **{name: listed for name, listed in optional.items() if listed},
         }
@@ -234,7 +239,7 @@ class Recording:
         write_text(Path(path), "".join(lines))
 
 
-def _counted(entries: Counter[tuple[str, str, Place]]) -> list[dict[str, Any]]:
+def counted(entries: Counter[tuple[str, str, Place]]) -> list[dict[str, Any]]:
     """Return code with its reason, place and count as plain data."""
     return [
         {"what": what, "why": why, **place.as_dict(), "count": count}

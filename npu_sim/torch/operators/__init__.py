@@ -7,12 +7,13 @@ Every operator is registered as ``torch.ops.npu_sim.<name>``; a module adds what
    ``define(schema, ...)`` for a forward pass that the product has no operator for.
 3. ``__all__``: public functions of :mod:`npu_sim.torch`; those named ``npu_*`` also are those of
    ``torch_npu`` and ``torch.ops.npu`` while a program is recorded.
-4. ``FUNCTIONS``: PyTorch functions, with a reader ``(span, result, *arguments)`` of their calls,
-   which records with ``span.forward`` and ``span.backward``.
+4. ``FUNCTIONS``: PyTorch functions, with a reader ``(span, *arguments)`` of their calls, which
+   returns a :class:`npu_sim.torch.fused.FusedCall`: what a recording lists, and how an emulation
+   computes it.
 5. ``KERNELS``: kernels of PyTorch that result from such calls only, with the name of the code.
 6. ``follow(kernel)`` and ``TOPIC``, for code by hand: the facts of a kernel's results, which later
    kernels find under the topic. :class:`npu_sim.torch.flow.Formula` derives them from rules.
-   A rule records with ``span.call`` and ``span.on_gradient``, and calls ``span.account``.
+   The rule of the last kernel gives a FusedCall to ``span.fuse``.
 7. ``on_module_exit(span, module, inputs, result)``: at the end of every module, and with
    ``module=None`` at the end of the recording.
 8. ``on_optimizer_step(span, optimizer)``: after every step of an optimizer of PyTorch.

@@ -11,15 +11,21 @@ import torch
 
 from npu_sim.framework.execution import output_array
 from npu_sim.framework.target import current_device
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators import prepare
 from npu_sim.status import UsageError
+from npu_sim.torch.fused import Forward, FusedCall
 from npu_sim.torch.library import tensor_as_array
 from npu_sim.torch.recorder import Span, spec_of
 
 __all__: list[str] = []
 
 OPERATOR = "apply_adam_w_v2"
+LAUNCHES = Text("each parameter takes one further launch, which subtracts 1 from its step")
+UNSCALED = Text(
+    "grad_scale and found_inf are ignored on an NPU: nothing is unscaled, and no step is skipped"
+)
 Tensors = Sequence[torch.Tensor]
 
 
@@ -130,7 +136,6 @@ def _checked_update(
 
 def _fused_adamw(
     span: Span,
-    result: None,
     params: Tensors,
     grads: Tensors,
     exp_avgs: Tensors,
@@ -141,14 +146,16 @@ def _fused_adamw(
     grad_scale: torch.Tensor | None = None,
     found_inf: torch.Tensor | None = None,
     **options: Any,
-) -> None:
-    """Record one call for each parameter; op-plugin passes storage as one axis.
+) -> FusedCall:
+    """Return one call for each parameter; op-plugin passes storage as one axis.
 
     Raises ValueError for a learning rate that is a tensor.
     """
     if torch.is_tensor(options.get("lr")):
         raise ValueError("lr is a tensor: torch_npu has no fused AdamW for it; give a number")
+    state = (exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps)
     largest = max_exp_avg_sqs if options.get("amsgrad") else [None] * len(params)
+    calls = []
     for var, grad, m, v, norm, step in zip(
         params, grads, exp_avgs, exp_avg_sqs, largest, state_steps, strict=True
     ):
@@ -158,18 +165,14 @@ def _fused_adamw(
             for name, tensor in tensors.items()
             if tensor is not None
         }
-        span.call(OPERATOR, specs | options, var)
-    span.forward_known = True
-    span.remark(
-        OPERATOR, "each parameter takes one further launch, which subtracts 1 from its step", None
+        calls.append(Forward(OPERATOR, specs | options, var))
+    is_scaled = grad_scale is not None or found_inf is not None
+    return FusedCall(
+        compute=lambda: fused_adamw_(params, grads, *state, **options),
+        forward=calls,
+        remarks=[UNSCALED] if is_scaled else [],
+        when_recorded=LAUNCHES,
     )
-    if grad_scale is not None or found_inf is not None:
-        span.remark(
-            OPERATOR,
-            "grad_scale and found_inf are ignored on an NPU: nothing is unscaled, and no step is "
-            "skipped",
-            None,
-        )
 
 
 def inputs_of(parameter: torch.Tensor) -> dict[str, Any]:
@@ -179,15 +182,14 @@ def inputs_of(parameter: torch.Tensor) -> dict[str, Any]:
 
 
 def on_optimizer_step(span: Span, optimizer: torch.optim.Optimizer) -> None:
-    """Remark on an AdamW that is not fused."""
+    """List an AdamW that is not fused."""
     if isinstance(optimizer, torch.optim.AdamW) and not all(
         group.get("fused") for group in optimizer.param_groups
     ):
-        span.remark(
+        span.left(
             OPERATOR,
             "AdamW without fused=True: many small kernels for every parameter; with fused=True it "
             "is one call of ApplyAdamWV2 for each",
-            None,
         )
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from npu_sim.torch.fused import Backward, FusedCall
 from npu_sim.torch.library import Gradient, Gradients, define, operator_of, saving, without_autocast
 from npu_sim.torch.recorder import Span, spec_of
 
@@ -59,18 +60,15 @@ def conv_tbc(
 
 
 def _conv_tbc(
-    span: Span,
-    result: torch.Tensor,
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor,
-    pad: int = 0,
-) -> None:
+    span: Span, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int = 0
+) -> FusedCall:
     call = {"input": spec_of(input), "weight": spec_of(weight), "bias": spec_of(bias), "pad": pad}
-    span.backward(
-        result, "conv_tbc_backward", lambda gradient: {"grad_output": spec_of(gradient), **call}
+    return FusedCall(
+        compute=lambda: conv_tbc(input, weight, bias, pad),
+        backward=[Backward(OPERATOR, lambda gradient: {"grad_output": spec_of(gradient), **call})],
     )
 
 
+OPERATOR = "conv_tbc_backward"
 FUNCTIONS = {torch.conv_tbc: _conv_tbc}
 KERNELS = {"aten::conv_tbc_backward": "conv_tbc"}

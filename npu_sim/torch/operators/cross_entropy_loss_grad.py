@@ -1,6 +1,6 @@
-"""Cross entropy: the gradient of CrossEntropyLossGrad, and how its calls are recorded.
+"""Cross entropy: the gradient of CrossEntropyLossGrad, and how its calls are recognised.
 
-Recorded are cross entropies of logits or log-probabilities.
+Recognised are cross entropies of logits or log-probabilities.
 """
 
 from dataclasses import dataclass, replace
@@ -9,10 +9,20 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from npu_sim.framework.target import current_device
 from npu_sim.status import INVALID, AclnnError, UsageError, shown
 from npu_sim.torch import flow
-from npu_sim.torch.flow import Kernel
-from npu_sim.torch.library import Gradient, Gradients, define, operator_of, saving, without_autocast
+from npu_sim.torch.flow import Kept, Kernel
+from npu_sim.torch.fused import Backward, FusedCall, Source
+from npu_sim.torch.library import (
+    Gradient,
+    Gradients,
+    compute,
+    define,
+    operator_of,
+    saving,
+    without_autocast,
+)
 from npu_sim.torch.recorder import Span, spec_of
 
 __all__ = ["cross_entropy", "npu_cross_entropy_loss"]
@@ -222,7 +232,6 @@ TOPIC = OPERATOR
 
 def _cross_entropy(
     span: Span,
-    result: torch.Tensor,
     input: torch.Tensor,
     target: torch.Tensor,
     weight: torch.Tensor | None = None,
@@ -231,30 +240,60 @@ def _cross_entropy(
     reduce: Any = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> None:
+) -> FusedCall | None:
     if target.is_floating_point():
         span.not_recognised("cross_entropy", "its targets are probabilities, not labels")
-        return
+        return None
     if size_average is not None or reduce is not None:
         reduction = _reduction(size_average, reduce)
     classes = input.shape[1 if input.dim() > 1 else 0]
     rows = input.numel() // classes if classes else 0
-    # The recorded call has the classes on the last axis and all other axes as rows.
+    # The call has the classes on the last axis and all other axes as rows.
     call: dict[str, Any] = {
         "log_prob": spec_of(input, (rows, classes), copied=True),
         "target": spec_of(target, (rows,), copied=True),
     }
+    options: dict[str, Any] = {"reduction": reduction, "ignore_index": ignore_index}
     if weight is not None:
         call["weight"] = spec_of(weight, copied=True)
-    call |= {"reduction": reduction, "ignore_index": ignore_index}
+    call |= options
     if label_smoothing:
-        call["label_smoothing"] = label_smoothing
+        call["label_smoothing"] = options["label_smoothing"] = label_smoothing
     shape = (rows,) if reduction == "none" else ()
-    span.backward(
-        result,
-        OPERATOR,
-        lambda gradient: {"grad_loss": spec_of(gradient, shape, copied=True), **call},
+    return FusedCall(
+        compute=lambda: _of_rows(input, target, weight=weight, **options),
+        backward=[
+            Backward(
+                OPERATOR,
+                lambda gradient: {"grad_loss": spec_of(gradient, shape, copied=True), **call},
+            )
+        ],
     )
+
+
+def _of_rows(logits: torch.Tensor, target: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Return the cross entropy of logits (C), (N, C) or (N, C, ...) as that of rows."""
+    classes_last = logits.movedim(1, -1) if logits.dim() > 1 else logits
+    rows, labels = classes_last.reshape(-1, classes_last.shape[-1]), target.reshape(-1)
+    if logits.requires_grad:
+        _require_gradient(rows, labels, options["ignore_index"])
+    loss = cross_entropy(rows, labels, **options)
+    return loss.reshape(target.shape) if options["reduction"] == "none" else loss
+
+
+def _require_gradient(rows: torch.Tensor, labels: torch.Tensor, ignore_index: int) -> None:
+    """Raise what the gradient would raise for ignored labels, which the forward pass accepts."""
+    outside = (labels < 0).nonzero()
+    if len(outside):
+        row = slice(int(outside[0]), int(outside[0]) + 1)
+        arguments = {
+            "grad_loss": rows.new_ones(1),
+            "log_prob": rows[row].detach().contiguous(),
+            "target": labels[row],
+            "reduction": "none",
+            "ignore_index": ignore_index,
+        }
+        compute(OPERATOR, current_device(), arguments)
 
 
 def _reduction(size_average: bool | None, reduce: bool | None) -> str:
@@ -265,21 +304,26 @@ def _reduction(size_average: bool | None, reduce: bool | None) -> str:
 
 
 def _nll_loss(
-    span: Span,
-    result: torch.Tensor,
-    input: torch.Tensor,
-    target: torch.Tensor,
-    *arguments: Any,
-    **options: Any,
-) -> None:
+    span: Span, input: torch.Tensor, target: torch.Tensor, *arguments: Any, **options: Any
+) -> FusedCall | None:
     term = span.fact(OPERATOR, input)
     if not isinstance(term, Term) or term.kind not in ("log_softmax", "column_log_softmax"):
         span.not_recognised("nll_loss", "its input is not the result of log_softmax")
-        return
-    _cross_entropy(span, result, input, target, *arguments, **options)
+        return None
+    described = _cross_entropy(span, input, target, *arguments, **options)
+    if described is None:
+        return None
+
+    def computed() -> Any:
+        logits = term.logits_tensor.value().reshape(input.shape)
+        found = _cross_entropy(span, logits, target, *arguments, **options)
+        return None if found is None else found.compute()
+
+    sources = [Source(term.logits_tensor, term.steps)]
+    return replace(described, compute=computed, steps=term.steps, sources=sources, passed=input)
 
 
-def _linear_cross_entropy(span: Span, result: torch.Tensor, *_: Any, **__: Any) -> None:
+def _linear_cross_entropy(span: Span, *_: Any, **__: Any) -> None:
     span.not_recognised(
         OPERATOR,
         "linear_cross_entropy computes the logits in parts, and the operator takes all of them",
@@ -298,10 +342,14 @@ class Term(flow.Term):
 
     logits: str
     """Spec of the logits as text, one row for each label."""
+    logits_tensor: Kept
+    """The logits themselves."""
     shifted: bool = False
     """Whether the maximum of the row was subtracted."""
     target: str = ""
     """Spec of the labels as text."""
+    target_tensor: Kept | None = None
+    """The labels themselves, where they picked a class."""
 
 
 def _term(kernel: Kernel, tensor: torch.Tensor) -> Term:
@@ -312,7 +360,7 @@ def _term(kernel: Kernel, tensor: torch.Tensor) -> Term:
     shape = tuple(tensor.shape)
     rows = tensor.numel() // shape[-1] if shape and shape[-1] else 0
     spec = spec_of(tensor, (rows, shape[-1] if shape else 0), copied=True)
-    return Term("logits", kernel.flow.identity(tensor), shape, spec)
+    return Term("logits", kernel.flow.identity(tensor), shape, spec, kernel.flow.keep(tensor))
 
 
 def _cast(kernel: Kernel, term: Term) -> Term | None:
@@ -334,10 +382,16 @@ def _difference(kernel: Kernel, first: Term, other: Term) -> Term | None:
     # The maximum is subtracted on both sides, or on neither.
     if first.key != other.key or (kind != "shifted" and first.shifted != other.shifted):
         return None
-    target, shifted = first.target or other.target, first.shifted or kind == "shifted"
-    found = replace(first, kind=kind, target=target, shifted=shifted)
+    label = first if first.target else other
+    found = replace(
+        first,
+        kind=kind,
+        target=label.target,
+        target_tensor=label.target_tensor,
+        shifted=first.shifted or kind == "shifted",
+    )
     if kind == "loss":
-        _record(kernel, found)
+        _fuse(kernel, found, is_negative=label is first)
     return found
 
 
@@ -388,15 +442,16 @@ def _picked(kernel: Kernel, term: Term) -> Term | None:
         return None
     target = spec_of(indices[-1], (rows,), copied=True)
     kind = "probability" if term.kind == "softmax" else "label"
-    label = replace(term, kind=kind, target=target)
+    labels = kernel.flow.keep(indices[-1])
+    label = replace(term, kind=kind, target=target, target_tensor=labels)
     if term.kind == "log_softmax":
-        _record(kernel, label)
+        _fuse(kernel, label, is_negative=True)
         return None
     return label
 
 
-def _record(kernel: Kernel, term: Term) -> None:
-    """Record a cross entropy whose reduction stays outside."""
+def _fuse(kernel: Kernel, term: Term, is_negative: bool) -> None:
+    """Describe a cross entropy whose reduction stays outside, of the sign that the program has."""
     rows, _, dtype = term.logits.partition(":")
     gradient = {
         "grad_loss": f"{rows.partition('x')[0]}:{dtype}",
@@ -405,10 +460,27 @@ def _record(kernel: Kernel, term: Term) -> None:
         "reduction": "none",
         "ignore_index": -100,
     }
-    kernel.span.account(term.steps)
-    kernel.span.on_gradient(OPERATOR, gradient, None)
+    labels = term.target_tensor
+    if labels is None:
+        return
+
+    def computed() -> torch.Tensor:
+        logits = term.logits_tensor.value().reshape(-1, term.shape[-1])
+        loss = cross_entropy(logits, labels.value().reshape(-1), reduction="none")
+        return -loss if is_negative else loss
+
+    # The maximum of a row changes no gradient, whether it is detached or not.
+    followed = frozenset(step for step in term.steps if step.name not in MAXIMA)
+    fused = FusedCall(
+        compute=computed,
+        backward=[Backward(OPERATOR, lambda _: gradient)],
+        steps=term.steps,
+        sources=[Source(term.logits_tensor, followed)],
+    )
+    kernel.span.fuse(kernel, fused)
 
 
+MAXIMA = frozenset({"aten::amax", "aten::max"})
 OF_ROW = {
     ("logsumexp", "logits"): "logsumexp",
     ("logsumexp", "shifted"): "logsumexp",

@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from npu_sim.language import Text
 from npu_sim.status import NotModelledError
+from npu_sim.torch.fused import Backward, FusedCall
 from npu_sim.torch.library import Gradient, Gradients, define, operator_of
 from npu_sim.torch.recorder import Span, spec_of
 
@@ -86,7 +87,6 @@ OPERATOR = "embedding_dense_backward"
 
 def _functional(
     span: Span,
-    result: torch.Tensor,
     input: torch.Tensor,
     weight: torch.Tensor,
     padding_idx: int | None = None,
@@ -94,30 +94,34 @@ def _functional(
     norm_type: float = 2.0,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> None:
+) -> FusedCall | None:
+    if sparse:
+        span.not_recognised("embedding", "its gradient is sparse")
+        return None
     row = -1 if padding_idx is None else padding_idx + weight.shape[0] * (padding_idx < 0)
-    _lookup(span, result, weight, input, row, scale_grad_by_freq, sparse)
+    call: dict[str, Any] = {"indices": spec_of(input), "num_weights": weight.shape[0]}
+    if row >= 0:
+        call["padding_idx"] = row
+    if scale_grad_by_freq:
+        call["scale_grad_by_freq"] = True
+    return FusedCall(
+        compute=lambda: embedding(
+            input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq
+        ),
+        backward=[Backward(OPERATOR, lambda gradient: {"grad": spec_of(gradient), **call})],
+    )
 
 
 def _lookup(
     span: Span,
-    result: torch.Tensor,
     weight: torch.Tensor,
     indices: torch.Tensor,
     padding_idx: int = -1,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> None:
-    if sparse:
-        span.not_recognised("embedding", "its gradient is sparse")
-        return
-    call = {"indices": spec_of(indices), "num_weights": weight.shape[0]}
-    if padding_idx >= 0:
-        call["padding_idx"] = padding_idx
-    if scale_grad_by_freq:
-        call["scale_grad_by_freq"] = True
-    if weight.requires_grad:
-        span.backward(result, OPERATOR, lambda gradient: {"grad": spec_of(gradient), **call})
+) -> FusedCall | None:
+    row = None if padding_idx < 0 else padding_idx
+    return _functional(span, indices, weight, row, None, 2.0, scale_grad_by_freq, sparse)
 
 
 FUNCTIONS = {functional.embedding: _functional, torch.embedding: _lookup}

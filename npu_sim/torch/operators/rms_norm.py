@@ -1,6 +1,6 @@
-"""RMS normalisation: RmsNorm with gradients of RmsNormGrad, and how their calls are recorded.
+"""RMS normalisation: RmsNorm with gradients of RmsNormGrad, and how their calls are recognised.
 
-Recorded are PyTorch's function, and kernels that compute the same:
+Recognised are PyTorch's function, and kernels that compute the same:
 ``x * rsqrt(mean(x * x) + epsilon) * gamma`` in every order and form of the steps: ``pow``,
 ``square`` or ``mul``; ``mean``, or ``sum`` and a division; ``rsqrt``, a negative power, or a
 division by ``sqrt``.
@@ -18,6 +18,7 @@ from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import NULL_POINTER, AclnnError, UsageError
 from npu_sim.torch import flow
 from npu_sim.torch.flow import Kernel
+from npu_sim.torch.fused import Backward, Forward, FusedCall, Source
 from npu_sim.torch.library import Gradient, Gradients, operator_of, saving
 from npu_sim.torch.recorder import Span, spec_of
 
@@ -99,7 +100,7 @@ FORWARD, OPERATOR = "rms_norm", "rms_norm_grad"
 TOPIC = FORWARD
 MEAN_TOLERANCE = 1e-6
 """Relative difference of a factor from 1 / columns up to which a scaled sum is a mean."""
-UNFUSED = (
+UNFUSED = Text(
     "the code rounds x*rstd to 16 bits before gamma; the call is npu_rms_norm, which adapters put "
     "in its place. It rounds once, so about a quarter of y differs by one unit in the last place"
 )
@@ -133,20 +134,21 @@ def _epsilon(dtype: torch.dtype) -> float:
 
 def _rms_norm(
     span: Span,
-    result: torch.Tensor,
     input: torch.Tensor,
     normalized_shape: Any,
     weight: torch.Tensor | None = None,
     eps: float | None = None,
-) -> None:
+) -> FusedCall | None:
     if weight is None:
         span.not_recognised(FORWARD, NO_WEIGHT)
-        return
-    if eps is None:
-        eps = _epsilon(input.dtype)
+        return None
+    epsilon = _epsilon(input.dtype) if eps is None else eps
     call = {"x": spec_of(input, copied=True), "gamma": spec_of(weight, copied=True)}
-    span.forward(FORWARD, {**call, "epsilon": float(eps)})
-    span.backward(result, OPERATOR, lambda gradient: {"dy": call["x"], **call})
+    return FusedCall(
+        compute=lambda: rms_norm(input, normalized_shape, weight, epsilon),
+        forward=[Forward(FORWARD, {**call, "epsilon": float(epsilon)})],
+        backward=[Backward(OPERATOR, lambda _: {"dy": call["x"], **call})],
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +163,8 @@ class Term(flow.Term):
     """Spec of x as text, without the casts that the computation begins with."""
     dtype: torch.dtype
     """Dtype of x."""
+    tensor: flow.Kept
+    """x itself."""
     columns: int = 0
     """Number of elements that are normalised together."""
     epsilon: float | None = None
@@ -204,6 +208,7 @@ def _x(kernel: Kernel, tensor: torch.Tensor) -> Term:
         tuple(tensor.shape),
         spec_of(tensor, copied=True),
         tensor.dtype,
+        kernel.flow.keep(tensor),
         parameter=parameter,
     )
 
@@ -271,7 +276,11 @@ def _scaled(kernel: Kernel, term: Term) -> Term | None:
 def _normed(kernel: Kernel, first: Term, other: Term) -> Term | None:
     """Follow x * rstd or x / rms; x may be taken before or after its cast."""
     scale = first if other.kind == "x" else other
-    return replace(scale, kind="normed") if first.key == other.key else None
+    if first.key != other.key:
+        return None
+    if first.tensor.requires_grad != other.tensor.requires_grad:
+        scale.tensor.forget(flow.DETACHED)
+    return replace(scale, kind="normed")
 
 
 def _gamma(kernel: Kernel, first: Term, other: Term) -> Term | None:
@@ -287,22 +296,33 @@ def _gamma(kernel: Kernel, first: Term, other: Term) -> Term | None:
     if torch.Size(gamma.shape).numel() != normed.columns:
         return None
     kernel.span.retract(normed.placeholder)
-    if kernel.operands[first.kind != "normed"].dtype.itemsize == 2:
-        kernel.span.remark(FORWARD, UNFUSED, None)
-    if gamma.offset:
-        kernel.span.remark(
-            FORWARD,
-            Text(
-                "the factor is {offset} + weight, as in Gemma: gamma is this sum",
-                offset=gamma.offset,
-            ),
-            gamma.parameter,
-        )
+    is_rounded = kernel.operands[first.kind != "normed"].dtype.itemsize == 2
+    offset = Text(
+        "the factor is {offset} + weight, as in Gemma: gamma is this sum", offset=gamma.offset
+    )
+    factor = kernel.operands[first.kind == "normed"]  # its offset is added
+
+    def compute() -> torch.Tensor:
+        scale = factor if gamma.offset else gamma.tensor.value()
+        x = normed.tensor.value().reshape(normed.shape)
+        return npu_rms_norm(x, scale.reshape(shape), normed.epsilon or 0.0)[0]
+
     call = {"x": normed.x, "gamma": str(TensorSpec(shape, str(gamma.dtype)))}
-    kernel.span.call(FORWARD, {**call, "epsilon": float(normed.epsilon or 0.0)}, gamma.parameter)
-    kernel.span.account(first.steps)
-    # dy has the dtype of x, even if code that computes by hand returns another dtype.
-    kernel.span.on_gradient(OPERATOR, {"dy": normed.x, **call}, gamma.parameter)
+    of_gamma = first.steps - normed.steps if gamma is first else gamma.steps
+    of_x = first.steps - of_gamma - {kernel.step}
+    fused = FusedCall(
+        compute=compute,
+        forward=[
+            Forward(FORWARD, {**call, "epsilon": float(normed.epsilon or 0)}, gamma.parameter)
+        ],
+        # dy has the dtype of x, even if code that computes by hand returns another dtype.
+        backward=[Backward(OPERATOR, lambda _: {"dy": normed.x, **call}, gamma.parameter)],
+        when_recorded=UNFUSED if is_rounded else "",
+        remarks=[offset] if gamma.offset else [],
+        steps=first.steps,
+        sources=[Source(normed.tensor, of_x), Source(gamma.tensor, of_gamma - {kernel.step})],
+    )
+    kernel.span.fuse(kernel, fused)
     return replace(normed, kind="y")
 
 

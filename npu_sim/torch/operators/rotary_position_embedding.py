@@ -1,12 +1,12 @@
 """Rotary position embedding as in ``torch_npu``, with gradients of RotaryPositionEmbeddingGrad.
 
-Of code that computes ``x*cos + rotate_half(x)*sin`` by itself, as models of transformers do, that
+Code that computes ``x*cos + rotate_half(x)*sin`` by itself, as models of transformers do, that
 joins ``x1*cos - x2*sin`` and ``x2*cos + x1*sin``, or that multiplies pairs of x as complex numbers,
-the recorder records the fused call that adapters of models make of it: ``npu_rotary_mul``. Other
+is recognised as the fused call that adapters of models make of it: ``npu_rotary_mul``. Other
 products with cos and sin of positions are listed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise, permutations, product
 from typing import Any, NamedTuple
 
@@ -16,7 +16,8 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.shared.rotations.declaration import MODES
 from npu_sim.status import NotModelledError, UsageError
-from npu_sim.torch.flow import COPIES, Kernel, Step
+from npu_sim.torch.flow import COPIES, Kept, Kernel, Step
+from npu_sim.torch.fused import Backward, Forward, FusedCall, Source
 from npu_sim.torch.library import Gradient, Gradients, operator_of
 from npu_sim.torch.recorder import Entry
 
@@ -76,12 +77,12 @@ def npu_rotary_mul(
 FORWARD, OPERATOR = "rotary_position_embedding", "rotary_position_embedding_grad"
 TOPIC = FORWARD
 RANKS = (3, 4)
-UNFUSED = (
+UNFUSED = Text(
     "the code computes x*cos + rotate_half(x)*sin, the products of halves or pairs, or complex "
     "products, in several kernels; the call is npu_rotary_mul, which adapters put in its place. It "
     "rounds once"
 )
-MOVED = (
+MOVED = Text(
     "the code reads neighbouring elements as pairs and writes the two of a pair half a row apart; "
     "npu_rotary_mul leaves them where they are. Products of two rotated rows are the same"
 )
@@ -90,6 +91,7 @@ WHAT = "rotation"
 UNKNOWN = "cos or sin of positions multiplies a tensor, in a form that is not known"
 TURNS = frozenset({"cos", "sin", "polar"})
 """Kernels whose results are parts of a rotation, and so is what is computed from them alone."""
+SLICE = "aten::slice"
 OTHER_PRODUCTS = frozenset({"mm", "bmm", "baddbmm", "addcmul"})
 
 
@@ -147,11 +149,17 @@ class Factor(NamedTuple):
     sign: int
     rotated: Rotated | None
     is_turn: bool
+    tensor: Kept
 
     @property
     def place(self) -> tuple[int, int, int]:
         """Storage, first element and number of elements."""
         return self.part[:3]
+
+    def value(self, sign: int = 1) -> torch.Tensor:
+        """Return the part with a sign; raise NotReplacedError if its contents have changed."""
+        value = self.tensor.value()
+        return -value if sign * self.sign < 0 else value
 
 
 class Product(NamedTuple):
@@ -240,7 +248,7 @@ def _slice(part: torch.Tensor) -> Step:
     """Return the step that took a part of x, which has a kernel in the backward pass only."""
     node = part.grad_fn
     is_slice = node is not None and node.name().startswith("SliceBackward")
-    return Step("aten::slice", node._sequence_nr() if is_slice else None)
+    return Step(SLICE, node._sequence_nr() if is_slice else None)
 
 
 def _joined(kernel: Kernel) -> Rotated | None:
@@ -250,9 +258,9 @@ def _joined(kernel: Kernel) -> Rotated | None:
         return None
     if len(parts) == 2 and (rotated := _rotated(kernel, *parts)) is not None:
         return rotated
-    for first, second in pairwise(parts):
-        sums = [kernel.flow.fact(TOPIC, tensor) for tensor in (first, second)]
-        if all(isinstance(known, Sum) for known in sums) and _complete(kernel, *sums):
+    for position, pair in enumerate(pairwise(parts)):
+        sums = [kernel.flow.fact(TOPIC, tensor) for tensor in pair]
+        if all(isinstance(known, Sum) for known in sums) and _complete(kernel, position, *sums):
             break
     return None
 
@@ -273,22 +281,54 @@ def _rotated(kernel: Kernel, negative: torch.Tensor, first: torch.Tensor) -> Rot
     return Rotated(part, mode, negated.steps | {kernel.step, _slice(first)})
 
 
-def _complete(kernel: Kernel, first: Sum, second: Sum) -> bool:
-    """Record the call where x1*cos - x2*sin and x2*cos + x1*sin are joined; return whether."""
+def _complete(kernel: Kernel, position: int, first: Sum, second: Sum) -> bool:
+    """Describe the call where x1*cos - x2*sin and x2*cos + x1*sin are joined; return whether.
+
+    ``position``: that of the first sum among the joined tensors.
+    """
     found = _halves(first, second)
     if found is None:
         return False
-    *factors, mode = found
+    others = [kernel.flow.keep(tensor) for tensor in kernel.tensors]
+    axis = kernel.argument(1, "dim", 0)
+    is_cat = kernel.name == "cat"
+
+    def compute() -> torch.Tensor:
+        one, two = found.first.value(), found.second.value()
+        cos, sin = found.cos.value(found.cos_sign), found.sin.value(found.sin_sign)
+        x, *turns = (_paired(*pair, found.mode) for pair in ((one, two), (cos, cos), (sin, sin)))
+        joined = [other.value() for other in others]
+        joined[position : position + 2] = _unpaired(_rotary(found.mode, x, *turns), found.mode)
+        return torch.cat(joined, axis) if is_cat else torch.stack(joined, axis)
+
+    factors = (found.first, found.cos, found.sin)
     shapes = [(*factor.shape[:-1], 2 * factor.shape[-1]) for factor in factors]
     products = [term for term, _ in (*first.terms, *second.terms)]
-    _record(kernel, shapes, mode, frozenset({first.step, second.step}), products)
-    if mode == MODES["interleave"] and kernel.name == "cat":
-        kernel.span.remark(FORWARD, MOVED, None)
+    steps = frozenset({first.step, second.step})
+    is_moved = found.mode == MODES["interleave"] and is_cat
+    _fuse(
+        kernel,
+        Rotation(shapes, found.mode, steps, compute, found.first.tensor),
+        products,
+        [MOVED] if is_moved else [],
+    )
     return True
 
 
-def _halves(first: Sum, second: Sum) -> tuple[Factor, Factor, Factor, int] | None:
-    """Return x1, cos, sin and the mode of two sums; sin is negated in the inverse rotation."""
+class Halves(NamedTuple):
+    """x1, x2, cos and sin of two sums, the signs that cos and sin have there, and the mode."""
+
+    first: Factor
+    second: Factor
+    cos: Factor
+    sin: Factor
+    cos_sign: int
+    sin_sign: int
+    mode: int
+
+
+def _halves(first: Sum, second: Sum) -> Halves | None:
+    """Return the parts of two sums; sin is negated in the inverse rotation."""
     for (one, two), (three, four) in product(permutations(first.terms), permutations(second.terms)):
         if one[1] * three[1] < 0 or two[1] * four[1] > 0:
             continue
@@ -297,17 +337,38 @@ def _halves(first: Sum, second: Sum) -> tuple[Factor, Factor, Factor, int] | Non
             mode = x.part.partner(other.part)
             wanted = [{other.place, cos.place}, {x.place, sin.place}]
             if mode is not None and places == wanted and not x.is_turn:
-                return x, cos, sin, mode
+                return Halves(x, other, cos, sin, one[1], -two[1], mode)
     return None
+
+
+def _paired(first: torch.Tensor, second: torch.Tensor, mode: int) -> torch.Tensor:
+    """Return rows whose halves, or pairs of neighbours, are two tensors."""
+    if mode == MODES["half"]:
+        return torch.cat((first, second), -1)
+    return torch.stack((first, second), -1).flatten(-2)
+
+
+def _unpaired(rows: torch.Tensor, mode: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the two tensors of :func:`_paired`."""
+    if mode == MODES["half"]:
+        first, second = rows.chunk(2, -1)
+        return first, second
+    return rows[..., 0::2], rows[..., 1::2]
+
+
+def _rotary(mode: int, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Return the fused call of tensors whose axes are aligned at the last one."""
+    cos, sin = (turn.reshape((1,) * (x.dim() - turn.dim()) + turn.shape) for turn in (cos, sin))
+    return npu_rotary_mul(x, cos, sin, "half" if mode == MODES["half"] else "interleave")
 
 
 def _factor(kernel: Kernel, tensor: torch.Tensor) -> Factor:
     known = kernel.flow.fact(TOPIC, tensor)
     rotated = known if isinstance(known, Rotated) else None
-    shape = tuple(tensor.shape)
+    shape, kept = tuple(tensor.shape), kernel.flow.keep(tensor)
     if isinstance(known, Negated) and known.part.size == tensor.numel():
-        return Factor(known.part, shape, -1, None, is_turn=False)
-    return Factor(_part(kernel, tensor), shape, 1, rotated, isinstance(known, Turn))
+        return Factor(known.part, shape, -1, None, is_turn=False, tensor=kept)
+    return Factor(_part(kernel, tensor), shape, 1, rotated, isinstance(known, Turn), kept)
 
 
 def _product(kernel: Kernel) -> Product | None:
@@ -335,30 +396,50 @@ def _other_product(kernel: Kernel) -> None:
 
 
 def _complex_product(kernel: Kernel) -> bool:
-    """Record the call where pairs of a real x are multiplied by cos + i*sin; return whether."""
+    """Describe the call where pairs of a real x are multiplied by cos + i*sin; return whether."""
+    mode = MODES["interleave"]
     for x, turn in (kernel.tensors, kernel.tensors[::-1]):
         is_pairs = x._base is not None and not x._base.is_complex()
         if is_pairs and turn.is_complex() and x.shape == kernel.results[0].shape:
+            pairs, turns = kernel.flow.keep(x), kernel.flow.keep(turn)
+
+            def compute(pairs: Kept = pairs, turns: Kept = turns) -> torch.Tensor:
+                cos, sin = turns.value().real, turns.value().imag
+                rows = torch.view_as_real(pairs.value()).flatten(-2)
+                y = _rotary(mode, rows, _paired(cos, cos, mode), _paired(sin, sin, mode))
+                return torch.view_as_complex(y.unflatten(-1, (-1, 2)))
+
             shapes = [(*tensor.shape[:-1], 2 * tensor.shape[-1]) for tensor in (x, turn, turn)]
-            _record(kernel, shapes, MODES["interleave"], frozenset(), ())
+            _fuse(kernel, Rotation(shapes, mode, frozenset(), compute, pairs), ())
             return True
     return False
 
 
 def _sum(kernel: Kernel) -> Sum | None:
-    """Record the call where x*cos and rot(x)*sin are added; follow sums of other products."""
+    """Describe the call where x*cos and rot(x)*sin are added; follow sums of other products."""
     terms = [kernel.flow.fact(TOPIC, tensor) for tensor in kernel.tensors]
     if len(terms) != 2 or not all(isinstance(term, Product) for term in terms):
         return None
     if kernel.options.get("alpha", 1) != 1:
         return None
+    dtype = kernel.results[0].dtype
     for turned, sin in (pair for term in terms for pair in _pairs(term)):
         if turned.rotated is None or kernel.name != "add":
             continue
         for x, cos in (pair for term in terms for pair in _pairs(term)):
-            if x.place == turned.rotated.x[:3] and x.shape == turned.shape:
+            if x.place == turned.rotated.x[:3] and x.shape == turned.shape and x.sign > 0:
+                rotated = turned.rotated
+
+                parts, mode = [factor.tensor for factor in (x, cos, sin)], rotated.mode
+
+                def compute(parts: list[Kept] = parts, mode: int = mode) -> torch.Tensor:
+                    rows, *turns = (part.value() for part in parts)
+                    return _rotary(mode, rows.to(dtype), *turns)
+
                 shapes = [factor.shape for factor in (x, cos, sin)]
-                _record(kernel, shapes, turned.rotated.mode, turned.rotated.steps, terms)
+                _fuse(
+                    kernel, Rotation(shapes, rotated.mode, rotated.steps, compute, x.tensor), terms
+                )
                 return None
     first, second = terms
     minus = -1 if kernel.name == "sub" else 1
@@ -370,29 +451,44 @@ def _pairs(term: Product) -> tuple[tuple[Factor, Factor], ...]:
     return (first, second), (second, first)
 
 
-def _record(
-    kernel: Kernel,
-    shapes: list[tuple[int, ...]],
-    mode: int,
-    steps: frozenset[Step],
-    products: Sequence[Product],
+class Rotation(NamedTuple):
+    """What a program computes as a rotation."""
+
+    shapes: list[tuple[int, ...]]
+    """Shapes of x, cos and sin."""
+    mode: int
+    steps: frozenset[Step]
+    """Kernels beside the products and the last one."""
+    compute: Callable[[], torch.Tensor]
+    x: Kept
+
+
+def _fuse(
+    kernel: Kernel, rotation: Rotation, products: Sequence[Product], remarks: Sequence[str] = ()
 ) -> None:
-    """Record the call of x, cos and sin and, whenever its gradient arrives, the gradient's."""
-    rank, span = len(shapes[0]), kernel.span
+    """Describe the call of x, cos and sin."""
+    rank, span = len(rotation.shapes[0]), kernel.span
     for term in products:
         span.retract(term.entry)
-    if rank not in RANKS or max(map(len, shapes)) > rank:
+    if rank not in RANKS or max(map(len, rotation.shapes)) > rank:
         why = Text("x has {rank} axes, and the operator takes 3 or 4", rank=rank)
         span.not_recognised(WHAT, why)
         return
     dtype = str(kernel.results[0].dtype.to_real())
-    full = ((1,) * (rank - len(shape)) + shape for shape in shapes)
+    full = ((1,) * (rank - len(shape)) + shape for shape in rotation.shapes)
     x, cos, sin = (str(TensorSpec(shape, dtype)) for shape in full)
-    turned = {"cos": cos, "sin": sin, "mode": mode}
-    span.call(FORWARD, {"x": x, **turned}, None)
-    span.on_gradient(OPERATOR, {"dy": x, **turned}, None)
-    span.account({*steps, kernel.step}.union(*(term.steps for term in products)))
-    span.remark(FORWARD, UNFUSED, None)
+    turned = {"cos": cos, "sin": sin, "mode": rotation.mode}
+    steps = rotation.steps.union(*(term.steps for term in products))
+    fused = FusedCall(
+        compute=rotation.compute,
+        forward=[Forward(FORWARD, {"x": x, **turned})],
+        backward=[Backward(OPERATOR, lambda _: {"dy": x, **turned})],
+        when_recorded=UNFUSED,
+        remarks=remarks,
+        steps=steps | {kernel.step},
+        sources=[Source(rotation.x, frozenset(step for step in steps if step.name != SLICE))],
+    )
+    span.fuse(kernel, fused)
 
 
 READERS = {

@@ -1,15 +1,17 @@
 """SwiGlu as in ``torch_npu``, with gradients of SwiGluGrad.
 
-Of code that computes ``silu(a) * b`` by itself, the recorder records the fused call that adapters
-of models make of it: ``npu_swiglu`` of a and b side by side.
+Code that computes ``silu(a) * b`` by itself is recognised as the fused call that adapters of models
+make of it: ``npu_swiglu`` of a and b side by side.
 """
 
 from typing import Any, NamedTuple
 
 import torch
 
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.torch.flow import Kernel, Step
+from npu_sim.torch.flow import Kept, Kernel, Step
+from npu_sim.torch.fused import Backward, Forward, FusedCall, Source
 from npu_sim.torch.library import Gradient, Gradients, operator_of
 
 __all__ = ["npu_swiglu"]
@@ -41,7 +43,7 @@ def npu_swiglu(self: torch.Tensor, dim: int = -1) -> torch.Tensor:
 
 FORWARD, OPERATOR = "swi_glu", "swi_glu_grad"
 TOPIC = FORWARD
-UNFUSED = (
+UNFUSED = Text(
     "the code computes silu(a) * b in two kernels; the call is npu_swiglu of a and b side by side, "
     "which adapters put in its place. It rounds once"
 )
@@ -53,29 +55,33 @@ class Silu(NamedTuple):
     shape: tuple[int, ...]
     dtype: torch.dtype
     step: Step
+    gate: Kept
 
 
 def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Silu]]:
-    """Return silu of a tensor as a fact, and record the call where it is multiplied."""
+    """Return silu of a tensor as a fact, and the call where it is multiplied."""
     if kernel.name == "silu":
-        result = kernel.results[0]
-        return [(result, Silu(tuple(result.shape), result.dtype, kernel.step))]
+        result, gate = kernel.results[0], kernel.flow.keep(kernel.tensors[0])
+        return [(result, Silu(tuple(result.shape), result.dtype, kernel.step, gate))]
     if kernel.name == "mul" and len(kernel.tensors) == 2:
         for tensor, other in (kernel.tensors, kernel.tensors[::-1]):
             known = kernel.flow.fact(TOPIC, tensor)
             forms = {(tuple(factor.shape), factor.dtype) for factor in (tensor, other)}
             if isinstance(known, Silu) and forms == {(known.shape, known.dtype)} and known.shape:
-                _record(kernel, known)
+                kernel.span.fuse(kernel, _fused_call(kernel, known, kernel.flow.keep(other)))
                 break
     return []
 
 
-def _record(kernel: Kernel, silu: Silu) -> None:
-    """Record the call and, whenever its gradient arrives, that of the gradient."""
+def _fused_call(kernel: Kernel, silu: Silu, up: Kept) -> FusedCall:
     *rows, columns = silu.shape
-    dtype, span = str(silu.dtype), kernel.span
+    dtype = str(silu.dtype)
     x, half = (str(TensorSpec((*rows, size), dtype)) for size in (2 * columns, columns))
-    span.call(FORWARD, {"x": x}, None)
-    span.on_gradient(OPERATOR, {"y_grad": half, "x": x}, None)
-    span.account({silu.step, kernel.step})
-    span.remark(FORWARD, UNFUSED, None)
+    return FusedCall(
+        compute=lambda: npu_swiglu(torch.cat((silu.gate.value(), up.value()), -1)),
+        forward=[Forward(FORWARD, {"x": x})],
+        backward=[Backward(OPERATOR, lambda _: {"y_grad": half, "x": x})],
+        when_recorded=UNFUSED,
+        steps=frozenset({silu.step, kernel.step}),
+        sources=[Source(silu.gate, frozenset({silu.step}))],
+    )

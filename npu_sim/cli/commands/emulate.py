@@ -1,0 +1,133 @@
+"""``npu-sim emulate``."""
+
+import contextlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from npu_sim.cli.interruption import INTERRUPTION
+from npu_sim.cli.options import CallOptions, Json, Report, Seed, command
+from npu_sim.cli.output import print_answer, write_document
+from npu_sim.cli.output_files import require_writable
+from npu_sim.cli.printing import print_text
+from npu_sim.cli.reproducing import command_on
+from npu_sim.cli.scripts import (
+    ORDER,
+    SETTINGS,
+    Script,
+    ScriptArguments,
+    before_exit,
+    own_options,
+    require_script,
+    run_script,
+)
+from npu_sim.framework.target import CoreOrder
+from npu_sim.language import Text, say
+from npu_sim.status import UsageError, closest
+
+EPILOG = Text(
+    "Matrix products, attention and everything that is not listed are this CPU's: differences "
+    "between two emulated runs are caused by the operators alone, and the absolute loss is not "
+    "that of a device. Options stand before the script. The exit code is the script's."
+)
+COMPARED: dict[str, Literal["first"] | bool] = {"first": "first", "all": True, "none": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmulateOptions(CallOptions):
+    """Options of ``npu-sim emulate``."""
+
+    core_order: CoreOrder = "sequential"
+    seed: Seed = 0
+    fused: Annotated[
+        str | None,
+        typer.Option(
+            help="Operators to replace, such as rms_norm,swi_glu; all but moe_token_permute and "
+            "moe_token_unpermute when left out."
+        ),
+    ] = None
+    strict: Annotated[
+        bool, typer.Option(help="End where the product refuses a call of the model.")
+    ] = False
+    compare: Annotated[
+        str,
+        typer.Option(
+            help="Calls that are compared with what the program computes: first (of each place), "
+            "all or none."
+        ),
+    ] = "first"
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File for the calls, which npu-sim preflight reads.", callback=require_writable
+        ),
+    ] = None
+    report: Report = None
+    json: Json = False
+
+
+@command(epilog=EPILOG, settings=SETTINGS)
+def emulate_command(
+    script: Script, options: EmulateOptions, arguments: ScriptArguments = None
+) -> None:
+    """Run a training script with the product's arithmetic in its model's operators, forward and
+    backward.
+    """
+    require_script(script)
+    if options.compare not in COMPARED:
+        raise UsageError(
+            "compare",
+            "compare = {compare} is not known",
+            "one of: {known}{hint}",
+            compare=options.compare,
+            known=", ".join(COMPARED),
+            hint=closest(options.compare, COMPARED),
+        )
+    try:
+        from npu_sim.torch import emulate
+    except ImportError as error:
+        raise UsageError("emulate", "{error}", error=error) from None
+
+    names = None
+    if options.fused is not None:
+        names = [name.strip() for name in options.fused.split(",")]
+    passed_on = own_options(arguments, EmulateOptions)
+    page = options.report  # the script may change the directory
+    page = None if page is None else page.absolute()
+    with contextlib.ExitStack() as running:
+        if options.json:  # standard output holds the JSON alone
+            running.enter_context(contextlib.redirect_stdout(sys.stderr))
+        emulation = running.enter_context(
+            emulate(
+                options.profile(),
+                deterministic=options.deterministic,
+                limits=options.limits,
+                core_order=options.core_order,
+                seed=options.seed,
+                fused=names,
+                strict=options.strict,
+                compare=COMPARED[options.compare],
+                path=options.out,
+            )
+        )
+
+        def finish() -> None:
+            running.close()
+            if emulation.recording.forked:  # the process that emulates prints the report
+                return
+            write_document(page, emulation, command_on(emulation.target.profile))
+            print_answer("emulation", emulation, json=options.json)
+            if passed_on:
+                print_text(say(ORDER, options=" ".join(passed_on)), error=True)
+
+        try:
+            with before_exit(finish):
+                run_script(script, arguments or [])
+        except KeyboardInterrupt:
+            INTERRUPTION.report(say("interrupted: the report is of what ran so far"))
+            finish()
+            raise
+    finish()

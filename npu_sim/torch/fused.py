@@ -1,0 +1,103 @@
+"""A call of the product in place of PyTorch's functions and kernels, as one description.
+
+The modules of :mod:`npu_sim.torch.operators` recognise what a program computes, and describe the
+call that adapters of models make of it. A recording lists the call; an emulation computes it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from npu_sim.torch.flow import Kept, Step
+
+Inputs = Mapping[str, Any]
+
+
+class Forward(NamedTuple):
+    """A call in the forward pass."""
+
+    operator: str
+    inputs: Inputs
+    parameter: torch.Tensor | None = None
+    """Parameter that names the place of the call; None: the place of the code."""
+
+
+class Backward(NamedTuple):
+    """A call in the backward pass, made whenever the gradient of the result arrives."""
+
+    operator: str
+    inputs: Callable[[torch.Tensor], Inputs]
+    """Function that returns the arguments of the call for that gradient."""
+    parameter: torch.Tensor | None = None
+
+
+class Source(NamedTuple):
+    """A tensor that a formula begins with, and the kernels that compute from it."""
+
+    tensor: Kept
+    steps: frozenset[Step]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FusedCall:
+    """A call of the product that computes what the program computes otherwise."""
+
+    compute: Callable[[], Any]
+    """Compute the program's result with the product's arithmetic, with its gradient.
+
+    Raises NotReplacedError where the values that the formula began with are gone.
+    """
+    forward: Sequence[Forward] = ()
+    backward: Sequence[Backward] = ()
+    remarks: Sequence[str] = ()
+    """What a reader should know about the call."""
+    when_recorded: str = ""
+    """What the call would change, which a reader of a recording should know."""
+    steps: frozenset[Step] = frozenset()
+    """Kernels that the call accounts for; none for a function that is recognised as a whole."""
+    sources: Sequence[Source] = ()
+    """What a formula begins with."""
+    passed: torch.Tensor | None = None
+    """Tensor that has the gradient of all steps; None for the program's result."""
+
+    @property
+    def operator(self) -> str:
+        """Operator that names the call; the gradient's where the product has no forward."""
+        return self.operators[0]
+
+    @property
+    def operators(self) -> list[str]:
+        """Operators of the call, in the order in which they run."""
+        calls: list[Forward | Backward] = [*self.forward, *self.backward]
+        return [call.operator for call in calls]
+
+    def has_whole_gradient(self, result: torch.Tensor) -> bool:
+        """Return whether the gradient of the program's result is that of the whole formula.
+
+        It is not where the program detaches a part, or computes it without gradients.
+        """
+        if self.passed is not None:
+            result = self.passed
+        if not result.requires_grad:
+            return True
+        for source in self.sources:
+            if source.tensor.requires_grad and any(step.node is None for step in source.steps):
+                return False
+        steps = frozenset().union(*(source.steps for source in self.sources))
+        nodes = {step.node for step in steps if step.node is not None}
+        return nodes <= _nodes_behind(result, min(nodes, default=0))
+
+
+def _nodes_behind(result: torch.Tensor, first: int) -> set[int]:
+    """Return the numbers, from ``first`` on, of the autograd nodes that a gradient passes."""
+    found: set[int] = set()
+    waiting = [result.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node._sequence_nr() < first or node._sequence_nr() in found:
+            continue
+        found.add(node._sequence_nr())
+        waiting += [following for following, _ in node.next_functions]
+    return found
