@@ -158,7 +158,7 @@ def test_texts_from_the_link_are_not_interpreted_as_markup(page):
         "onerror=document.title='bad'>&product=atlas_a2"
     )
     assert "<img" in page.text("#first .headline")
-    assert page.driver.title == "npu-sim explorer"
+    assert page.driver.title == page.text("#first .headline")
 
 
 def test_a_run_shows_its_progress_and_its_order_strip(page):
@@ -170,3 +170,44 @@ def test_a_run_shows_its_progress_and_its_order_strip(page):
     assert "grad_weight 300x16 float32" in page.text("#job-result")
     assert "depend on timing" in page.browser.title_under_the_pointer("#job-result rect.timing")
     page.browser.assert_quiet_and_local()
+
+
+def test_the_title_of_the_tab_is_the_answer(page):
+    page.open(SMALL_DIM)
+    title = "EmbeddingDenseBackward on Atlas A2, Ascend910B1: runs"
+    assert page.driver.title == title
+    page.open(SMALL_DIM + "&other.product=atlas_a3")
+    assert page.driver.title == (
+        f"{title} | EmbeddingDenseBackward on Atlas A3, Ascend910_9391: runs"
+    )
+
+
+def test_back_and_forward_step_through_the_changes(page):
+    """A choice is a step, and so is all that was typed into one field."""
+    page.open(SMALL_DIM)
+    page.choose("product", "atlas_a3")
+    page.type("dim", "1024")
+    page.settle()
+    page.choose("grad_dtype", "float16")
+
+    def shown():
+        names = ("product", "dim", "grad_dtype")
+        script = "return arguments[0].map((name) => document.getElementById(name)?.value)"
+        return page.script(script, [f"field-{name}" for name in names])
+
+    steps = [
+        ["atlas_a2", "512", "float32"],
+        ["atlas_a3", "512", "float32"],
+        ["atlas_a3", "1024", "float32"],
+        ["atlas_a3", "1024", "float16"],
+    ]
+    assert shown() == steps[-1]
+    for step in reversed(steps[:-1]):
+        page.driver.back()
+        page.wait(lambda step=step: shown() == step)
+        page.settle()
+    for step in steps[1:]:
+        page.driver.forward()
+        page.wait(lambda step=step: shown() == step)
+        page.settle()
+    assert page.text("#first .headline").endswith("Ascend910_9391: runs")

@@ -28,6 +28,7 @@ export function stateOf(prefix) {
 
 // A product without a SoC has its default SoC; the server knows it if the link names the product in another way than the catalog.
 export function readAddress() {
+  lastTyped = null;
   const given = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   const product = productOf(given.product) || productOf("atlas_a2") || session.catalog.products[0];
   for (const prefix of ["", OTHER]) {
@@ -44,8 +45,14 @@ const isInQuery = ([name, value]) => (name.startsWith(OTHER) ? isWritten(OTHER)(
 // Return the whole state as a query, both panes in one.
 export const wholeQuery = () => new URLSearchParams(Object.entries(session.state).filter(isInQuery));
 
-export function writeAddress() {
-  history.replaceState(null, "", `#${wholeQuery()}`);
+let lastTyped = null; // the value that was typed or dragged last
+
+// Every change is an entry of the browser's history, except that all keys typed one after the other into a field are one.
+export function writeAddress(typed = null) {
+  const address = `#${wholeQuery()}`;
+  if (typed !== null && typed === lastTyped) history.replaceState(null, "", address);
+  else if (address !== location.hash) history.pushState(null, "", address);
+  lastTyped = typed;
 }
 
 // Return the state of a pane as a query.

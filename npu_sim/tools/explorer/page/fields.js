@@ -14,7 +14,8 @@ export function listen(callback) {
 // `key` is the name of a value in the state: that of an argument, after "other." for the second pane.
 function field(key, title, help, ...inputs) {
   const id = `field-${key}`;
-  const parts = [make("label", { textContent: title, htmlFor: id }), ...inputs];
+  const words = title.split(/(?<=_)/).flatMap((word) => [make("wbr"), word]); // long names break between their words
+  const parts = [make("label", { htmlFor: id }, ...words), ...inputs];
   if (help) {
     parts.push(make("small", { id: `help-${key}`, className: "help", textContent: help }));
     inputs[0].setAttribute("aria-describedby", `help-${key} problem-${key}`);

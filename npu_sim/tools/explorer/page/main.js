@@ -92,7 +92,7 @@ function reset(prefix) {
 
 async function change(name, value, typedIn = null) {
   set(name, value);
-  writeAddress();
+  writeAddress(typedIn === null ? null : name);
   if (name === "lang") {
     await loadCatalog();
     open();
@@ -143,6 +143,7 @@ function showAnswers() {
     showProblem(prefix, answer.error);
     element.querySelector(".run").disabled ||= isRunning();
   }
+  document.title = shownPanes().map((pane) => pane.find(".headline").textContent).join(" | ");
   showDifferences();
 }
 
