@@ -45,10 +45,12 @@ from npu_sim.tools.failures.reader import (
     DEVICE,
     DISPATCH,
     ERROR_BITS,
+    HARDWARE,
     INNER,
     INNER_NULLPTR,
     LAUNCH,
     NOT_OPERATORS,
+    OUT_OF_MEMORY,
     PACKAGE,
     PARAMETER,
     QUEUE,
@@ -73,15 +75,22 @@ NEXT_OF_UNKNOWN = Text(
     "give the lines before the first Traceback, or the plog of that process (ascend/log/debug/plog)"
 )
 """What to do about a text of which nothing is known."""
+CALL = Text("give the call with --call: it is checked, and the nearest legal value named")
+CHECKED = (PARAMETER, TILING, SHAPE)
+"""Stages that the plan of a call covers, where npu_sim has the operator."""
+CHANGE = Text("change the argument that the cause names")
+BLOCK = Text("give the block below the code: its first sentence states what is wrong")
 NEXT = {
-    PARAMETER: Text("give the call with --call: it is checked, and the nearest legal value named"),
-    TILING: Text("give the call with --call: it is checked, and the nearest legal value named"),
     SELECTION: Text("change the dtypes to those that the SoC takes, or run on another product"),
     PACKAGE: Text("check ASCEND_OPP_PATH, and install the kernel package of this SoC"),
     LAUNCH: Text("run again with ASCEND_LAUNCH_BLOCKING=1: the call that fails is then named"),
     QUEUE: Text("run again with ASCEND_LAUNCH_BLOCKING=1: the call that fails is then named"),
     COLLECTIVE: Text("read the first error of every other rank, in the order of their times"),
-    ARGUMENT: Text("change the argument that the cause names"),
+    ARGUMENT: CHANGE,
+    BEFORE: Text("change the call as the check of torch_npu says"),
+    COMPILE: Text("give the lines before it: the first error of the compiler states the reason"),
+    START: Text("load the environment of the toolkit (set_env.sh), and see npu-smi info"),
+    HARDWARE: Text("check the device with npu-smi info -t health, and run on another one"),
     DISPATCH: Text("move the tensors to the device of the operator: x.npu()"),
 }
 """What to do next, by stage."""
@@ -260,8 +269,7 @@ def _facts(reading: Reading) -> dict[str, Any]:
     exceptions = (log.as_dict() for log in reading.exceptions.values())
     return {
         "operator": entry.name if entry else name,
-        "blamed": proof == Proof.EXCEPTION
-        or (proof <= Proof.FILE and (stage in BLAMING_STAGES or bool(reading.values("given")))),
+        "blamed": stage != HARDWARE and _is_blamed(proof, stage, reading),
         "kernel": kernel or next(inner, None),
         "code": code,
         "codes": tuple(dict.fromkeys([*numbers, *reading.codes])),
@@ -272,6 +280,12 @@ def _facts(reading: Reading) -> dict[str, Any]:
         "release": _release(reading),
         "exception": next(filter(None, exceptions), None),
     }
+
+
+def _is_blamed(proof: Proof, stage: str | None, reading: Reading) -> bool:
+    """Return whether the text proves that the operator it names failed."""
+    states_call = stage in BLAMING_STAGES or bool(reading.values("given"))
+    return proof == Proof.EXCEPTION or (proof <= Proof.FILE and states_call)
 
 
 def _facts_of_dump(dump: ExceptionDump, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -316,6 +330,8 @@ def _stage(code: str | None, reading: Reading) -> str | None:
     """Return the stage in which a failure arose, by its code and by what other lines prove."""
     proved = {finding.form.stage for finding in reading.findings if finding.form.stage}
     by_code = _meaning(code)[0]
+    if HARDWARE in proved:
+        return HARDWARE
     if by_code in (COMPILE, COLLECTIVE, START) and DEVICE not in proved:
         return by_code
     # A launch that fails with the number of a device exception: the exception's own block, which
@@ -547,10 +563,33 @@ def _lines(
                 yield "legal", part
         where = joined(found.runs_on, ", ") if found.runs_on else "nowhere"
         yield "accepted", Text("{where}", where=where)
-    if plan is None and refusal is None and found.stage in NEXT:
-        yield "next", NEXT[found.stage]
+    if plan is None and refusal is None and (step := _next(found)):
+        yield "next", step
     if reading.dropped:
         yield "left out", Text("{count} further findings", count=reading.dropped)
+
+
+def _next(found: Diagnosis) -> str:
+    """Return what to do next; empty where nothing helps."""
+    is_ours = found.operator is None or find_operator(found.operator) is not None
+    if found.stage in CHECKED and is_ours:
+        return CALL
+    if found.stage in CHECKED or found.stage == INNER:
+        return CHANGE if found.cause or found.argument else BLOCK
+    if found.stage == DEVICE:
+        if not found.blamed:
+            return Text(
+                "run again with ASCEND_LAUNCH_BLOCKING=1, or give the plog of that process: it "
+                "names the kernel"
+            )
+        text = "check sizes and values of indices of {operator}"
+        return Text(
+            "{check}; with --call its plan is compared with the launch" if is_ours else "{check}",
+            check=Text(text, operator=found.operator),
+        )
+    if found.cause == OUT_OF_MEMORY:
+        return Text("use smaller tensors: fewer samples, shorter sequences, or recomputation")
+    return NEXT.get(found.stage or "", "")
 
 
 def _cause_lines(found: Diagnosis, reading: Reading) -> Iterator[tuple[str, str]]:
@@ -600,7 +639,7 @@ def _refused_on(operator: str | None, dtypes: Mapping[str, str]) -> list[str]:
             row.product
             for row in rows
             if not row.documented.ranges
-            and getattr(row.documented.above, "argument", "product") != "product"
+            and getattr(row.documented.above, "argument", "product") not in ("product", "release")
         )
     )
 
@@ -608,6 +647,7 @@ def _refused_on(operator: str | None, dtypes: Mapping[str, str]) -> list[str]:
 def _operator_text(found: Diagnosis) -> str:
     first_phase = found.stage in (SELECTION, PACKAGE, COMPILE, INNER, ARGUMENT)
     texts = (
+        (found.stage == HARDWARE, Text("no operator is the cause: the hardware reports a fault")),
         (found.operator is None, Text("the text does not name the operator that failed")),
         (found.blamed, Text("{operator} failed", operator=found.operator)),
         (

@@ -97,8 +97,10 @@ PARAMETER, SELECTION, PACKAGE, SHAPE, TILING = (
 )
 INNER, LAUNCH, DEVICE, QUEUE, COLLECTIVE = "inner", "launch", "device", "queue", "collective"
 COMPILE, BEFORE, DISPATCH, START = "compile", "before", "dispatch", "start"
-ARGUMENT = "argument"
+ARGUMENT, HARDWARE = "argument", "hardware"
+OUT_OF_MEMORY = "NPU out of memory"
 STAGES = {
+    HARDWARE: "fault of the hardware: no operator is to blame",
     SELECTION: "selection of the kernel, first phase: no binary for this SoC, dtype or format",
     PACKAGE: "kernel package, first phase: it is missing, incomplete or unreadable",
     TILING: "tiling, first phase: the planner of the kernel refused the call",
@@ -204,7 +206,8 @@ FORMS: tuple[Form, ...] = (
     ),
     Form("_infershape", r"\[FILE:(?P<operator>\w{1,200})_infershape\.cpp\]", SHAPE, Proof.FILE),
     Form("_checker", r"\[FILE:(?P<operator>\w{1,200})_checker\.cpp\]", PARAMETER, Proof.FILE),
-    Form("NPU out of memory", r"(?P<cause>NPU out of memory)", BEFORE),
+    Form(OUT_OF_MEMORY, rf"(?P<cause>{OUT_OF_MEMORY})", BEFORE),
+    Form("Fault RAS", r"(?P<cause>Fault RAS\b[^\n]{0,400})", HARDWARE),
     *(
         Form(said.key, f"(?P<cause>{said.pattern or re.escape(said.key)})", TILING)
         for entry in OPERATORS
@@ -261,8 +264,19 @@ FORMS: tuple[Form, ...] = (
     ),
     Form("dimension input", r"dimension input, but got (?P<argument>[\w.]{1,200}) with sizes"),
     Form(
-        "Parameter", r"Parameters? (?P<argument>[\w.]{1,100}(?:(?:, | and )[\w.]{1,100}){0,8}) of"
+        "Parameter",
+        r"Parameters? \[?(?P<argument>[\w.]{1,100}(?:(?:, | and )[\w.]{1,100}){0,8})\]? of",
     ),
+    Form("ttr", r"\bAttr(?:ibute)? \[?(?P<argument>\w{1,100})\]? (?:of|for) \S{1,200} has"),
+    Form(
+        "incorrect",
+        rf"(?:Parameters?|Attr(?:ibute)?) \[?[\w., ]{{1,200}}?\]? (?:of|for) "
+        rf"\[?(?P<operator>{NAME})\]? ha(?:s|ve) ",
+        proof=Proof.KERNEL,
+    ),
+    Form("attr[", r"\battr\[(?:: )?(?P<argument>\w{1,100})\]"),
+    Form("incorrect", r"OP\[\w{1,200}\] (?P<argument>[A-Za-z_]\w{0,100}) has incorrect"),
+    Form("incorrect", rf"\bOP\[(?P<operator>{NAME})\]", proof=Proof.KERNEL),
     Form("Input ", r"Input (?P<argument>[\w/]{1,100})'?s? (?:shape|dim)"),
     Form("elf dtype", r"\b(?P<argument>[Ss]elf) dtype", about_dtype=True),
     Form("psilon", r"(?P<argument>[Ee]psilon) less than zero"),
@@ -352,6 +366,7 @@ STATUSES: tuple[tuple[Status, str, str], ...] = (
 """Stage and meaning of return codes of aclnn."""
 RUNTIME_ARGUMENT_CODES = ("EE1001", "EE1003", "EE1004", "EE1011", "EE1012", "EE1017", "EE1022")
 """Codes with which the runtime refuses an argument of the very call (``Invalid_Argument``)."""
+MEMORY_ERRORS, LINK_ERRORS = ("507053", "507054", "507055"), ("507056", "507057")
 CODES: tuple[tuple[str, str, str], ...] = (
     *(
         (str(int(status)), stage, Text("{status}: {meaning}", status=status.name, meaning=meaning))
@@ -364,12 +379,22 @@ CODES: tuple[tuple[str, str, str], ...] = (
     ("561", INNER, "ACLNN_ERR_INNER: an inner step of aclnn failed"),
     ("500001", START, "the compiler of the product could not be set up"),
     ("500002", COMPILE, "the graph engine reports an error"),
+    ("507001", DEVICE, "error of the task scheduler"),
+    ("507002", LAUNCH, "the stream is full"),
+    ("507010", DEVICE, "the heartbeat of the device was lost"),
+    ("507011", DEVICE, "a model failed while it ran"),
+    ("507012", DEVICE, "time-out of a report of the device"),
     ("507014", DEVICE, "time-out of an AI Core"),
     ("507015", DEVICE, "exception of an AI Core"),
+    ("507016", DEVICE, "trap of an AI Core"),
+    ("507017", DEVICE, "time-out of an AI CPU"),
+    ("507018", DEVICE, "exception of an AI CPU"),
     ("507034", DEVICE, "time-out of a vector core"),
     ("507035", DEVICE, "exception of a vector core"),
     ("507036", DEVICE, "trap of a vector core"),
     ("507048", COLLECTIVE, "time-out of a task of mixed kernels or of a collective"),
+    *((code, DEVICE, Text("error of the device's memory")) for code in MEMORY_ERRORS),
+    *((code, DEVICE, Text("error of a link or of a remote device")) for code in LINK_ERRORS),
     ("107", LAUNCH, "the runtime refuses a call: a parameter, or the state of a stream or context"),
     ("207", LAUNCH, "the runtime lacks a resource, such as memory of the device, or a feature"),
     ("507", DEVICE, "the runtime reports the failure of a task after its launch"),

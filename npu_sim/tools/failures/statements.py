@@ -15,6 +15,14 @@ TENSOR = re.compile(r"(?P<name>\w{1,100})\((?P<dtype>DT_\w{1,40}),\s{0,8}\w{1,60
 """A tensor with its dtype and format in a list of EZ1001."""
 
 
+ASPECT = (
+    r"(?:incorrect|invalid) (?P<aspect>(?:shape|dtype|format|value|size|data type|dim num)"
+    r"(?: (?:size|dim))?)(?:s|es)?"
+)
+"""What a structured check refuses."""
+GIVEN, WANTED = r"(?P<given>[^\n]{1,300}?)", r"(?P<wanted>[^\n]{1,300}?)"
+
+
 class Statement(NamedTuple):
     """What one form of a sentence states."""
 
@@ -25,6 +33,21 @@ class Statement(NamedTuple):
 
 
 STATEMENTS = (
+    Statement(
+        rf"OP\[\w{{1,200}}\] (?:attr\[: )?(?P<one>\w{{1,100}}(?: input)?)\]?,? has {ASPECT}"
+        rf"\[: {GIVEN}\], it should be(?:\[: {WANTED}\]| (?P<list>[^\n]{{1,300}}?))\.?$",
+        Text("{one} has {aspect} {given}; it should be {wanted}{list}"),
+    ),
+    Statement(
+        rf"(?:Parameters?|Attribute|Attr) \[?(?P<one>[\w., ]{{1,200}}?)\]? (?:of|for) \S{{1,200}} "
+        rf"ha(?:s|ve) (?:an )?{ASPECT} {GIVEN}\. (?:It|They) should be {WANTED}\.?$",
+        Text("{one}: {aspect} {given}; it should be {wanted}"),
+    ),
+    Statement(
+        rf"(?:Parameters?|Attribute|Attr) \[?(?P<one>[\w., ]{{1,200}}?)\]? (?:of|for) \S{{1,200}} "
+        rf"ha(?:s|ve) (?:an )?{ASPECT} {GIVEN}\. Reason: {WANTED}\.?$",
+        Text("{one}: {aspect} {given}; {wanted}"),
+    ),
     Statement(
         rf"tensor for (?P<one>[\w.]{{1,100}}) to have same size as tensor for "
         rf"(?P<other>[\w.]{{1,100}}), but (?P<size>{LIST}) does not equal (?P<other_size>{LIST})",
@@ -99,15 +122,15 @@ def statement(cause: str) -> str:
     for one, pattern in _COMPILED:
         if found := pattern.search(cause):
             return Text(
-                one.words, **{name: _field(value) for name, value in found.groupdict().items()}
+                one.words, **{name: _field(text) for name, text in found.groupdict().items()}
             )
     return ""
 
 
-def _field(value: str) -> str:
+def _field(value: str | None) -> str:
     """Return a value of a sentence; dtypes, alone or in a list, by their canonical names."""
-    if "DT_" not in value:
-        return value
+    if value is None or "DT_" not in value:
+        return value or ""
     names = (name.strip() for name in value.strip("[]").split(","))
     return joined((dtype_in_words(name) for name in names if name), ", ")
 

@@ -305,6 +305,81 @@ def test_one_process_is_one_pid_of_one_address(lines, processes):
     assert len(found.ranks) == processes
 
 
+SIZES = (
+    "Expected tensor for m to have same size as tensor for var, but [1024] does not equal [1024,2]."
+)
+HASH = "a" * 32
+RAS = "Fault RAS occurs in the system: [event_id:0x80e01801] a memory of the device has an error"
+
+
+@pytest.mark.parametrize(
+    "text", [RAS, f"call aclnnRmsNorm failed, error code is 507053\n{RAS}", f"E19999: {RAS}"]
+)
+def test_a_fault_of_the_hardware_blames_no_operator(text):
+    found = diagnose(text)
+    assert found.stage == "hardware"
+    assert found.cause == RAS
+    assert not found.blamed
+    assert dict(found.lines)["operator"] == "no operator is the cause: the hardware reports a fault"
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence", "argument", "values"),
+    [
+        (
+            "EZ0008",
+            "Parameter [gamma] of [RmsNorm] has incorrect shape [512]. It should be [1024].",
+            "gamma",
+            "gamma: shape [512]; it should be [1024]",
+        ),
+        (
+            "EZ0010",
+            "Parameters gamma and x of RmsNorm have incorrect shapes [512] and [4, 1024]. Reason: "
+            "gamma must be the last axes of x.",
+            "gamma",
+            "gamma and x: shape [512] and [4, 1024]; gamma must be the last axes of x",
+        ),
+        (
+            "EZ0020",
+            "Parameter x of Other has incorrect dtype DT_INT8. It should be DT_FLOAT.",
+            "x",
+            "x: dtype int8; it should be float32",
+        ),
+        (
+            "EZ0002",
+            "Attribute dim of SwiGlu has incorrect value 7. It should be in [-3, 2].",
+            "dim",
+            "dim: value 7; it should be in [-3, 2]",
+        ),
+        (
+            "EZ0002",
+            "OP[SwiGlu] attr[: dim], has incorrect value[: 7], it should be[: -1].",
+            "dim",
+            "dim has value 7; it should be -1",
+        ),
+        (
+            "EZ0007",
+            "OP[RmsNorm] gamma has incorrect dtype[: DT_INT8], it should be DT_FLOAT, DT_FLOAT16.",
+            "gamma",
+            "gamma has dtype int8; it should be float32, float16",
+        ),
+        (
+            "EZ0001",
+            "OP[Other] 1th input has incorrect shape[: [2]], it should be[: [3]].",
+            None,
+            "1th input has shape [2]; it should be [3]",
+        ),
+    ],
+)
+def test_structured_checks_of_newer_releases_are_read_by_their_parts(
+    code, sentence, argument, values
+):
+    found = diagnose(f"[PID: 7] {TIME} Title({code}): {sentence}")
+    assert found.cause == sentence
+    assert found.argument == argument
+    assert dict(found.lines)["values"] == values
+
+
 @pytest.mark.parametrize("text", ["my loss is nan", "import torch\nx = torch.ones(3)\n", "", "?"])
 def test_a_text_of_which_nothing_is_known_is_answered_so(text, capsys, monkeypatch, tmp_path):
     found = diagnose(text)
@@ -327,6 +402,21 @@ def test_a_text_of_which_nothing_is_known_is_answered_so(text, capsys, monkeypat
         ("call aclnnRmsNorm failed, error code is 361001", "ASCEND_LAUNCH_BLOCKING=1"),
         ("EI0006: a rank is missing", "every other rank"),
         (f"EE1003: {TIME} value 1 for parameter a is invalid", "the argument"),
+        (
+            "call aclnnMatmul failed, error code is 161002\n" + parameter_check(SIZES),
+            "the argument",
+        ),
+        ("call aclnnMatmul failed, error code is 561002", "the block below the code"),
+        ("call aclnnRmsNorm failed, error code is 561103", "the block below the code"),
+        ("call aclnnRmsNorm failed, error code is 561001", "--call"),
+        ("ACL stream synchronize failed, error code:507015", "the plog of that process"),
+        (f"fault kernel_name=RmsNorm_{HASH}_1", "with --call its plan is compared"),
+        (f"fault kernel_name=GatherV3_{HASH}_1", "values of indices of GatherV3"),
+        ("[rank0]: RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB", "smaller tensors"),
+        (RAS, "npu-smi info -t health"),
+        ("RuntimeError: ERR01002 OPS invalid type", "check of torch_npu"),
+        ("E40021: Failed to compile Op [Add_1]", "the first error of the compiler"),
+        ("error code is 500001", "set_env.sh"),
     ],
 )
 def test_an_answer_says_what_to_do_next(text, step):
