@@ -13,21 +13,17 @@ from urllib.parse import urlencode
 
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.operators.loading import load_operator
 from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.plans.model import Plan
 from npu_sim.show.forms.html import render
-from npu_sim.show.forms.layout import Document, Drawing, table_report
+from npu_sim.show.forms.layout import Document
 from npu_sim.show.plan_report import plan_report, steps_section
-from npu_sim.show.sweeps import cut_charts, sweep_curves
 from npu_sim.show.timeline_report import time_section
-from npu_sim.sweeps.maps import sweep_map
-from npu_sim.sweeps.space import make_space
 from npu_sim.tools.explorer.application import Explorer, serving
 
 ROOT = Path(__file__).parents[1]
 GALLERY = ROOT / "docs/gallery"
-LARGEST_GALLERY_BYTES = 800_000
+LARGEST_GALLERY_BYTES = 1_200_000
 MODELS = {
     "qwen3_0_6b": ("--optimizer", "adamw"),
     "llama_3_8b": (),
@@ -131,27 +127,27 @@ def explorer_picture() -> None:
 
 
 def sweep_picture() -> None:
-    """Write a screenshot of the map of a sweep and of a cut through it."""
-    grid = {"row": "1..5000", "col": "64..16384:+64"}
-    space = make_space(load_operator("rms_norm_grad"), grid)
-    cores = next(cut_charts(sweep_curves(space)))
-    sentence = "RmsNormGrad, 1280000 calls: paths by rows and columns, and working cores"
-    shoot_document(
-        render(
-            table_report("A sweep", sentence, [], [Drawing("drawMap", sweep_map(space)), cores])
-        ),
-        "sweep.png",
-        (1080, 1160),
-    )
+    """Write a screenshot of the report of a sweep."""
+    grid = {"row": "1..5000", "col": "64..16384:+64", "dtype": "float32,bfloat16"}
+    grid["product"] = "atlas_a2,atlas_a3"
+    options = [f"--grid={name}={values}" for name, values in grid.items()]
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "sweep.html"
+        run_command(Path(folder), "sweep", "rms_norm_grad", *options, "--report", page.name)
+        shoot(page.as_uri(), "sweep.png", (1080, 1560))
 
 
 def model_pages() -> None:
-    """Write the report of each model for A2 and A3, and a screenshot of one."""
+    """Write the report of each model for A2 and Ascend 950, and a screenshot of one."""
     for model, options in MODELS.items():
         config, page = f"tests/data/models/{model}.json", f"docs/gallery/{model}.html"
-        command = ["model", config, *options, "--products", "A2,A3", "--report", page]
-        subprocess.run([sys.executable, "-m", "npu_sim", *command], check=True, cwd=ROOT)
-    shoot((GALLERY / "qwen3_30b_a3b.html").as_uri(), "model.png", (1080, 640))
+        run_command(ROOT, "model", config, *options, "--products", "A2,950", "--report", page)
+    shoot((GALLERY / "qwen3_30b_a3b.html").as_uri(), "model.png", (1080, 1120))
+
+
+def run_command(folder: Path, *arguments: str) -> None:
+    """Run npu-sim in a folder."""
+    subprocess.run([sys.executable, "-m", "npu_sim", *arguments], check=True, cwd=folder)
 
 
 def main() -> None:
