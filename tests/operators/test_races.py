@@ -5,6 +5,7 @@ import pytest
 
 import npu_sim
 from npu_sim.numbers.formats import numpy_dtype
+from tests.cases import every
 
 ROTATION = "rotary_position_embedding_grad"
 SUMS = "dcos_dsin_overwritten"
@@ -145,6 +146,74 @@ def test_rows_scattered_on_ascend_950_can_hold_the_row_of_two_rounds_later():
     assert (permuted.race, places.race) == (code, "")
     few = {**call, "tokens": call["tokens"][:64], "indices": call["indices"][:64]}
     assert races(npu_sim.plan("moe_token_permute", **few)) == {}
+
+
+ROUTED = "moe_token_permute"
+BUFFER = "scatter_reuses_row_buffer"
+SORTED_KEYS = {11001, 11002, 10000000, 11000000}
+SIZES = ((64, 128, 2), (832, 2048, 6), (2048, 1024, 4), (4096, 16, 2), (300, 20000, 1))
+"""Tokens, columns and experts of a token: one core sorts or several, rows scattered or gathered."""
+ROUTED_KEYS = [
+    (dtype, indices, sizes, release)
+    for dtype in ("float32", "bfloat16", "int8")
+    for indices in ("int32", "int64")
+    for sizes in SIZES
+    for release in ("9.1", "9.2")
+]
+
+
+def routed(dtype, indices, sizes, release):
+    """Arguments of a permutation on Ascend 950."""
+    random, (tokens, columns, experts) = np.random.default_rng(0), sizes
+    values = random.integers(-100, 100, (tokens, columns))
+    return {
+        "tokens": values.astype(numpy_dtype(dtype)),
+        "indices": random.integers(0, 8, (tokens, experts)).astype(indices),
+        "product": "ascend_950",
+        "release": release,
+    }
+
+
+@pytest.mark.parametrize(("dtype", "indices", "sizes", "release"), every(7, ROUTED_KEYS))
+def test_plan_run_study_and_verify_agree_on_every_key_of_the_permutation(
+    dtype, indices, sizes, release
+):
+    call = routed(dtype, indices, sizes, release)
+    plan = npu_sim.plan(ROUTED, **call)
+    codes = {one.code for one in plan.caveats}
+    expected = {"permuted_tokens": BUFFER} if BUFFER in codes else {}
+    assert races(plan) == expected
+    assert not expected or (call["release"], plan.tiling_key) in {("9.1", 11001), ("9.1", 11002)}
+    result = npu_sim.run(ROUTED, **call)
+    masks = result.order_dependent
+    assert {name: mask.race for name, mask in masks.items() if mask.count} == expected
+    study = npu_sim.study.determinism(ROUTED, **call)
+    assert {one.output: one.race for one in study.outputs if one.order_dependent} == expected
+    rows = result.outputs["permuted_tokens"]
+    other = int(np.flatnonzero((rows != rows[1]).any(axis=1) & (np.arange(len(rows)) > 1))[0])
+    buffered = plan.tiling["gatherOutComputeParamsOp"]["perLoopCols"]
+    impossible = "undecided" if "sort_beyond_local_memory" in codes else "unreachable"
+    cases = [(rows, "equal"), (with_row(rows, 1, other), impossible)]
+    if expected:
+        cases.append((with_row(rows, 1, 1 + 2 * buffered), "reachable"))
+    for written, status in cases:
+        answer = npu_sim.verify(
+            ROUTED, **call, soc=plan.soc, explain=False, permuted_tokens=written
+        )
+        assert answer.status == status
+
+
+def with_row(rows, row, later):
+    """The rows, the second half of one replaced by that of another."""
+    changed = rows.copy()
+    changed[row, rows.shape[1] // 2 :] = rows[later, rows.shape[1] // 2 :]
+    return changed
+
+
+def test_every_sorting_key_of_the_permutation_is_met_and_two_of_them_race():
+    plans = [npu_sim.plan(ROUTED, **routed(*key)) for key in ROUTED_KEYS if key[-1] == "9.1"]
+    assert {plan.tiling_key for plan in plans} == SORTED_KEYS
+    assert {plan.tiling_key for plan in plans if races(plan)} == {11001, 11002}
 
 
 def test_rows_that_several_cores_write_have_a_determinism_study():
