@@ -264,6 +264,12 @@ FORMS: tuple[Form, ...] = (
     ),
     Form("dimension input", r"dimension input, but got (?P<argument>[\w.]{1,200}) with sizes"),
     Form(
+        "incorrect dtype",
+        r"(?:Parameters? \[?|OP\[\w{1,200}\] )(?P<argument>[A-Za-z_]\w{0,100})\b"
+        r"[^\n]{0,300}? ha(?:s|ve) incorrect dtype",
+        about_dtype=True,
+    ),
+    Form(
         "Parameter",
         r"Parameters? \[?(?P<argument>[\w.]{1,100}(?:(?:, | and )[\w.]{1,100}){0,8})\]? of",
     ),
@@ -296,6 +302,11 @@ FORMS: tuple[Form, ...] = (
         rf"^\s{{0,40}}(?P<supported>{DTYPE_OF_TENSOR}(?:\s{{1,8}}{DTYPE_OF_TENSOR}){{0,60}})"
         r"\s{0,8}$",
     ),
+    Form(
+        "incorrect ",
+        r"(?P<cause>\b(?:Parameters?|Attr(?:ibute)?|OP\[)[^\n]{1,200}? ha(?:s|ve) incorrect "
+        r"[^\n]{1,400}?)\s{0,8}(?=\[FUNC:|$)",
+    ),
     Form("op[", rf"{BEFORE_SENTENCE}op\[(?P<operator>{NAME}?)(?:_\d{{1,20}})?\]", "", Proof.KERNEL),
     Form("op[", rf"{BEFORE_SENTENCE}{OPERATOR_PREFIX}(?P<cause>{SENTENCE})(?=\[FUNC:|$)"),
     Form(
@@ -317,8 +328,13 @@ FORMS: tuple[Form, ...] = (
     Form("invaild", r"Input (?:gamma|dy/x|rstd) shape invaild", release=Text("8.5 or 9.0")),
     Form(
         "(EZ00",
-        r"\(EZ00\d\d\):.{0,200}\b(?:of|for) \S{0,100}(?:Norm|Loss|Tbc)",
+        r"\(EZ00\d\d\):.{0,200}\b(?:of|for) \S{0,100}(?:Norm|Loss|Tbc|Swi)",
         release=Text("9.1 or later"),
+    ),
+    Form(
+        "(EZ00",
+        r"\(EZ00\d\d\):.{0,200}\b(?:of|for) \S{0,100}RotaryPosition",
+        release=Text("9.0 or later"),
     ),
     Form("/ascend-toolkit/", r"/ascend-toolkit/(?P<release>\d\.\d\.\w{1,8})/"),
 )

@@ -423,3 +423,97 @@ def test_an_answer_says_what_to_do_next(text, step):
     found = diagnose(text)
     assert found.known
     assert step in dict(found.lines)["next"]
+
+
+BELOW_A_FRAME = (
+    "call {call} failed, error code is 561002\n"
+    "[PID: 9] {time} {title}({code}): {said}\n"
+    "TraceBack (most recent call last):\n"
+    "      Tiling failed[FUNC:Tiling4X][FILE:{file}_tiling.cpp][LINE:333]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "values", "argument", "release"),
+    [
+        (
+            "EZ0008",
+            "Parameter gamma of RmsNorm has incorrect shape [4096]. It should be [8192].",
+            "gamma: shape [4096]; it should be [8192]",
+            "gamma (scale of every column, (columns ...)): documented shape (col+)",
+            "such a message is of release 9.1 or later",
+        ),
+        (
+            "EZ0010",
+            "Parameters gamma and x of RmsNorm have incorrect shapes [4096] and [64, 8192]. "
+            "Reason: gamma has the last axes of x.",
+            "gamma and x: shape [4096] and [64, 8192]; gamma has the last axes of x",
+            "gamma (scale of every column, (columns ...)): documented shape (col+)",
+            "such a message is of release 9.1 or later",
+        ),
+        (
+            "EZ0019",
+            "Parameter [x] of [RmsNorm] has incorrect dtype [DT_INT32]. It should be "
+            "[DT_FLOAT, DT_BF16].",
+            "x: dtype int32; it should be float32, bfloat16",
+            "x (input, (rows ..., columns ...)): documented dtypes float32, float16, bfloat16",
+            "such a message is of release 9.1 or later",
+        ),
+        (
+            "EZ0011",
+            "Parameter x of RotaryPositionEmbedding has incorrect shape dim 5D. It should be 4D.",
+            "x: shape dim 5D; it should be 4D",
+            None,
+            "such a message is of release 9.0 or later",
+        ),
+        (
+            "EZ0002",
+            "OP[RmsNorm] attr[: epsilon], has incorrect value[: -1], it should be[: positive].",
+            "epsilon has value -1; it should be positive",
+            "epsilon",
+            None,
+        ),
+        (
+            "EZ0001",
+            "OP[RmsNorm] 1th input has incorrect shape[: 4096], it should be[: 8192].",
+            "1th input has shape 4096; it should be 8192",
+            None,
+            None,
+        ),
+        (
+            "EZ0007",
+            "OP[RmsNorm] gamma has incorrect dtype[: DT_INT8], it should be DT_FLOAT.",
+            "gamma has dtype int8; it should be float32",
+            "gamma (scale of every column, (columns ...)): documented dtypes float32, float16, "
+            "bfloat16",
+            None,
+        ),
+    ],
+)
+def test_a_structured_message_is_the_cause_of_the_frames_below_it(
+    code, said, values, argument, release
+):
+    rotates = "Rotary" in said
+    found = lines_of(
+        BELOW_A_FRAME.format(
+            call="aclnnRotaryPositionEmbedding" if rotates else "aclnnRmsNorm",
+            time=TIME,
+            title="Invalid_Argument",
+            code=code,
+            said=said,
+            file="rotary_position_embedding" if rotates else "rms_norm",
+        )
+    )
+    assert (found["cause"], found["values"]) == (said, values)
+    assert argument is None or found["argument"] == argument
+    assert found.get("release") == release
+
+
+def test_a_structured_message_of_the_first_phase_names_its_operator():
+    said = (
+        "Parameter weight of aclnnConvTbcBackwardGetWorkspaceSize has incorrect shape [3, 64]. "
+        "Reason: it needs 3 axes."
+    )
+    found = diagnose(f"[PID: 9] {TIME} Invalid_Argument(EZ0009): {said}\n")
+    assert (found.operator, found.cause) == ("conv_tbc_backward", said)
+    assert dict(found.lines)["values"] == "weight: shape [3, 64]; it needs 3 axes"
