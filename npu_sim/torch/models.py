@@ -131,19 +131,26 @@ def _recorded(
 ) -> Recording:
     """Return the calls of a model; ``repeats`` has layers that stand for several."""
     tokens = torch.zeros((batch, sequence), dtype=torch.int64, device="meta")
-    # transformers reads the values of masks of two dimensions, but not of this form.
+    # Models read the values of masks of two dimensions, but not of this form, or make their own.
     mask = torch.ones((batch, 1, sequence, sequence), dtype=torch.bool, device="meta")
-    recorder = Recorder(repeats)
-    try:
-        with _deterministic(deterministic), recorder.watching():
-            model(input_ids=tokens, labels=tokens, attention_mask=mask).loss.backward()
-    except Exception as error:  # whatever the model's code raises without values
+    failure: Exception | None = None
+    for attention_mask in (mask, None):
+        recorder = Recorder(repeats)
+        try:
+            with _deterministic(deterministic), recorder.watching():
+                output = model(input_ids=tokens, labels=tokens, attention_mask=attention_mask)
+                output.loss.backward()
+            break
+        except Exception as error:  # whatever the model's code raises without values
+            failure = failure or error
+    else:
+        assert failure is not None
         raise UsageError(
             "config",
             "the model cannot run without values: {error}",
             "npu-sim record with a script that trains a small model on the CPU",
-            error=_in_short(error),
-        ) from error
+            error=_in_short(failure),
+        ) from failure
     if optimizer is not None:
         _add_updates(recorder, model, repeats)
     return recorder.recording
@@ -168,7 +175,7 @@ def _add_updates(
 def _merge_equal_layers(model: Any) -> dict[torch.nn.Module, int]:
     """Replace equal layers in a row by the first; return how many each layer stands for."""
     repeats: dict[torch.nn.Module, int] = {}
-    count = model.config.num_hidden_layers
+    count = getattr(model.config, "num_hidden_layers", None)
     lists = [
         (parent, name, layers)
         for parent in model.modules()
@@ -276,6 +283,8 @@ def _require_kind(transformers: Any, values: Mapping[str, Any], sizes: Mapping[s
             kind=shown(kind),
             hint=closest(str(kind), known),
         )
+    if not sizes:
+        return str(kind)
     default = transformers.AutoConfig.for_model(kind)
     for name in sizes:
         if not hasattr(default, name) or _chooses_code(name):
