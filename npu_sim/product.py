@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from npu_sim.language import Text, grouped, joined
 from npu_sim.registry import OPERATORS, all_operators, find_operator
-from npu_sim.status import InvalidKeyError, UsageError, closest, plain_name, shown, tip
+from npu_sim.status import InvalidKeyError, UsageError, plain_name, shown, tip
 
 Bytes = Annotated[int, Field(gt=0, le=1 << 50)]
 Count = Annotated[int, Field(gt=0, le=65535)]
@@ -150,10 +150,10 @@ class Product(BaseModel):
     def _consistent(self) -> "Product":
         if self.default_soc not in self.socs:
             message = Text(
-                "{default_soc} is not among socs: {socs}{hint}",
+                "{default_soc} is not among socs; {tip}socs: {socs}",
                 default_soc=repr(self.default_soc),
                 socs=", ".join(self.socs),
-                hint=closest(self.default_soc, _names_of_socs(self.socs)),
+                tip=tip(self.default_soc, _names_of_socs(self.socs)),
             )
             raise InvalidKeyError(("default_soc",), message)
         for position, operator in enumerate(self.operators):
@@ -328,7 +328,7 @@ def _owners_of(name: str) -> list[tuple[str, str]]:
     if not owners:
         raise ValueError(
             Text(
-                "{name} is neither a limit nor an operator; {known}{hint}",
+                "{name} is neither a limit nor an operator; {tip}{known}",
                 name=name,
                 known=joined(
                     [
@@ -337,7 +337,7 @@ def _owners_of(name: str) -> list[tuple[str, str]]:
                         if entry.limits
                     ]
                 ),
-                hint=closest(name, [entry.name for entry in OPERATORS]),
+                tip=tip(name, [entry.name for entry in OPERATORS]),
             )
         )
     return owners
@@ -366,18 +366,18 @@ def _check_limits(operator: str, stated: DocumentedLimits) -> None:
             raise InvalidKeyError(
                 ("documented_limits", operator, name),
                 Text(
-                    "limits of {operator}: {known}{hint}",
+                    "{tip}limits of {operator}: {known}",
                     operator=operator,
                     known=", ".join(entry.limits) or "none",
-                    hint=closest(name, entry.limits),
+                    tip=tip(name, entry.limits),
                 ),
             )
 
 
 def _unknown_operator(name: str, names: Sequence[str]) -> str:
     return Text(
-        "{operator} is not one of {names}{hint}",
+        "{operator} is not one of the operators; {tip}{names}",
         operator=repr(name),
         names=", ".join(names),
-        hint=closest(name, names),
+        tip=tip(name, names),
     )

@@ -21,7 +21,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array
 from npu_sim.numbers.formats import SHORT_NAMES, SpecText, TensorSpec, canonical_dtype
 from npu_sim.plans.answers import ReadOnlyDict
-from npu_sim.status import UsageError, closest, shown
+from npu_sim.status import UsageError, shown, tip
 
 CALL_OPTIONS: dict[str, Any] = {
     "product": None,
@@ -244,10 +244,10 @@ def require_known(known: Mapping[str, Argument], names: Iterable[str]) -> None:
             raise UsageError(
                 name,
                 "{name}: no such argument",
-                "arguments: {known}{hint}",
+                "{tip}arguments: {known}",
                 name=name,
                 known=", ".join(known),
-                hint=closest(documented.get(name, name), (*known, *CALL_OPTIONS)),
+                tip=tip(documented.get(name, name), (*known, *CALL_OPTIONS)),
             )
 
 
@@ -293,11 +293,11 @@ def _number_of_word(attribute: Attribute, text: str) -> int:
         raise UsageError(
             attribute.name,
             "{name} = {text} is not known",
-            "one of: {words}, or its number{hint}",
+            "{tip}one of: {words}, or its number",
             name=attribute.name,
             text=shown(text),
             words=", ".join(attribute.words),
-            hint=closest(text, attribute.words),
+            tip=tip(text, attribute.words),
         ) from None
 
 
@@ -451,11 +451,11 @@ class Word:
             raise UsageError(
                 self.name,
                 "{name} = {value} is not one of its values",
-                "values: {words}{hint}",
+                "{tip}values: {words}",
                 name=self.name,
                 value=shown(value),
                 words=", ".join(self.words),
-                hint=closest(value, names),
+                tip=tip(value, names),
             )
         return self.words.index(word)
 

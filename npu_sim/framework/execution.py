@@ -41,7 +41,7 @@ from npu_sim.numbers.formats import (
 )
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Caveat, Plan, caveat
-from npu_sim.status import RUNTIME_FAILURE, AclnnError, UsageError, closest
+from npu_sim.status import RUNTIME_FAILURE, AclnnError, UsageError, tip
 
 PAGE_BYTES = 4096
 """Outputs of fewer bytes start wherever NumPy's allocator puts them: it costs less."""
@@ -734,10 +734,10 @@ class Prepared(Printed):
             raise UsageError(
                 name,
                 "{name}: no such tensor",
-                "tensors: {names}{hint}",
+                "{tip}tensors: {names}",
                 name=name,
                 names=", ".join(self._names),
-                hint=closest(name, self._names),
+                tip=tip(name, self._names),
             )
         prepared = (
             "without it"

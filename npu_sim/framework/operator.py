@@ -30,7 +30,7 @@ from npu_sim.framework.arguments import (
 from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import find_operator
-from npu_sim.status import TILING_FAILURE, NotModelledError, Status, UsageError, closest
+from npu_sim.status import TILING_FAILURE, NotModelledError, Status, UsageError, closest, tip
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
 
 if TYPE_CHECKING:
@@ -475,11 +475,11 @@ class Operator:
         raise UsageError(
             name,
             "{name} has nothing called {axis} to vary",
-            "one of: {names}{hint}",
+            "{tip}one of: {names}",
             name=self.name,
             axis=repr(name),
             names=", ".join(names),
-            hint=closest(wanted, names),
+            tip=tip(wanted, names),
         )
 
     def defaults(self) -> Values:

@@ -39,7 +39,7 @@ from npu_sim.framework.operator import COMPUTE, Operator, find_hook
 from npu_sim.language import Text, Verbatim
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.registry import OPERATOR_NAMES, OperatorEntry, add_operator, registered_declarations
-from npu_sim.status import UsageError, closest
+from npu_sim.status import UsageError, tip
 from npu_sim.tiling.common import FP32_VALUE, table
 
 ATTRIBUTE_KINDS = (int, float, bool, str, IntArray)
@@ -378,7 +378,7 @@ def _unlisted(
 def _one_of(known: Sequence[str], name: str = "") -> Text:
     """Return the names that are allowed as a hint, with the one nearest to ``name``."""
     names_text = ", ".join(known) or "none"
-    return Text("one of: {known}{hint}", known=names_text, hint=closest(name, known))
+    return Text("{tip}one of: {known}", known=names_text, tip=tip(name, known))
 
 
 def _names_in(pattern: str) -> tuple[str, ...]:

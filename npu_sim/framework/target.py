@@ -14,7 +14,7 @@ import numpy as np
 
 from npu_sim.cores import Profile, load_profile
 from npu_sim.language import Argument
-from npu_sim.status import UsageError, closest, shown
+from npu_sim.status import UsageError, shown, tip
 
 Limits = Literal["documented", "hardware"]
 LIMITS: tuple[Limits, ...] = ("documented", "hardware")
@@ -38,11 +38,11 @@ class Order:
             raise UsageError(
                 "core_order",
                 "{argument} = {core_order} is not an order",
-                "orders: {core_orders}{hint}",
+                "{tip}orders: {core_orders}",
                 argument=Argument("core_order"),
                 core_order=shown(self.core_order),
                 core_orders=", ".join(CORE_ORDERS),
-                hint=closest(self.core_order, CORE_ORDERS),
+                tip=tip(self.core_order, CORE_ORDERS),
             )
         if not isinstance(self.seed, int | np.integer) or not 0 <= self.seed < 2**64:
             raise UsageError(
@@ -101,10 +101,10 @@ def require_limits(limits: Any) -> Limits:
     raise UsageError(
         "limits",
         "limits = {limits} is not a set of limits",
-        "one of: {known}{hint}",
+        "{tip}one of: {known}",
         limits=shown(limits),
         known=", ".join(LIMITS),
-        hint=closest(limits, LIMITS),
+        tip=tip(limits, LIMITS),
     )
 
 

@@ -101,8 +101,8 @@ from npu_sim.status import (
     AclnnError,
     Status,
     UsageError,
-    closest,
     shown,
+    tip,
 )
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
@@ -214,7 +214,6 @@ __all__ = [
     "check",
     "checks",
     "chunk_range",
-    "closest",
     "contiguous_copy",
     "core_works",
     "counted",
@@ -242,6 +241,7 @@ __all__ = [
     "spread",
     "storage_view",
     "system_workspace",
+    "tip",
     "to_fp32",
     "ub_memory",
     "unsupported_values",

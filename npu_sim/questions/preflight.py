@@ -64,7 +64,7 @@ from npu_sim.questions.preflight_lines import (
     profile_of_line,
 )
 from npu_sim.questions.varied_calls import items_of, product_names
-from npu_sim.status import UsageError, closest
+from npu_sim.status import UsageError, tip
 
 __all__ = [
     "ACCEPTED",
@@ -226,11 +226,11 @@ def policy_of(
             raise UsageError(
                 "fail_on",
                 "{fail_on} = {criterion}: no such criterion",
-                "one of: {allowed}{hint}",
+                "{tip}one of: {allowed}",
                 fail_on=Argument("fail_on"),
                 criterion=repr(criterion),
                 allowed=", ".join(CRITERIA),
-                hint=closest(criterion, CRITERIA),
+                tip=tip(criterion, CRITERIA),
             )
     names = product_names(informational) if informational else ()
     return Policy(

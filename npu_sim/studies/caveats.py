@@ -18,7 +18,7 @@ from typing import NamedTuple
 from npu_sim.language import Text
 from npu_sim.operators.shared.study import Experiment
 from npu_sim.registry import OPERATORS
-from npu_sim.status import UsageError, closest
+from npu_sim.status import UsageError, tip
 
 
 def caveats_of(package: str) -> tuple[Experiment, ...]:
@@ -121,8 +121,8 @@ def find_caveat(name: str) -> Experiment | None:
     raise UsageError(
         "name",
         "name = {name}: no such caveat",
-        "experiments: {names}; codes of plans and runs as well{hint}",
+        "{tip}experiments: {names}; codes of plans and runs as well",
         name=repr(name),
         names=", ".join(names),
-        hint=closest(name, [*names, *codes]),
+        tip=tip(name, [*names, *codes]),
     )

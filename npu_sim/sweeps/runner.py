@@ -30,7 +30,7 @@ from npu_sim.framework.row_planner import UNCOUNTABLE, row_planner
 from npu_sim.language import Argument
 from npu_sim.operators import plan
 from npu_sim.operators.loading import load_operator
-from npu_sim.status import AclnnError, UsageError, closest, shown, without_internal_frames
+from npu_sim.status import AclnnError, UsageError, shown, tip, without_internal_frames
 from npu_sim.sweeps.space import (
     RecordColumn,
     Records,
@@ -74,10 +74,10 @@ def open_engine(
         raise UsageError(
             "engine",
             "engine = {engine}: no such engine",
-            "engines: {engines}{hint}",
+            "{tip}engines: {engines}",
             engine=shown(engine),
             engines=", ".join(ENGINES),
-            hint=closest(engine, ENGINES),
+            tip=tip(engine, ENGINES),
         )
     if engine == "local":
         yield LocalEngine(space, columns, threads)

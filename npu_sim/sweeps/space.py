@@ -25,7 +25,7 @@ from npu_sim.framework.row_planner import bound_of, row_planner
 from npu_sim.language import Text
 from npu_sim.plans.answers import Coded, Columns, Tabular
 from npu_sim.questions.varied_calls import chosen_profiles, items_of
-from npu_sim.status import NotModelledError, UsageError, closest, shown
+from npu_sim.status import NotModelledError, UsageError, shown, tip
 from npu_sim.tiling.common import bit_length
 
 
@@ -479,10 +479,10 @@ def _chosen(columns: list[RecordColumn], wanted: tuple[str, ...]) -> tuple[Recor
             raise UsageError(
                 "columns",
                 "columns: {name} is not a column of this sweep",
-                "columns: {known}{hint}",
+                "{tip}columns: {known}",
                 name=repr(name),
                 known=", ".join(known),
-                hint=closest(name, known),
+                tip=tip(name, known),
             )
     return tuple(column for name, column in known.items() if name in wanted)
 

@@ -33,7 +33,7 @@ from npu_sim.cores import (
     require_release,
 )
 from npu_sim.registry import OPERATORS, OperatorEntry, find_kernel
-from npu_sim.status import NotModelledError, UsageError, closest, plain_name, shown
+from npu_sim.status import NotModelledError, UsageError, plain_name, shown, tip
 from npu_sim.tiling.common import RawPlanner, Structure, align
 
 
@@ -81,10 +81,10 @@ def plan_kernel(
         raise UsageError(
             "op",
             "op = {op}: no planner of that name",
-            "planners: {kernels}{hint}",
+            "{tip}planners: {kernels}",
             op=repr(op),
             kernels=kernels,
-            hint=closest(op, kernels.split(", ")),
+            tip=tip(op, kernels.split(", ")),
         )
     try:
         return raw_plan(entry, op, inputs, load_profile(None, soc, release), deterministic)
@@ -302,10 +302,10 @@ def _known(kernel: str, release: str | None) -> tuple[Structure, str]:
         raise UsageError(
             "kernel",
             "kernel = {kernel}: its tiling structure is not known",
-            "kernels: {kernels}{hint}",
+            "{tip}kernels: {kernels}",
             kernel=shown(kernel),
             kernels=", ".join(names),
-            hint=closest(kernel, names),
+            tip=tip(kernel, names),
         )
     name = default_release() if release is None else require_release(release)
     if is_older(name, found.since):

@@ -37,7 +37,7 @@ from npu_sim.framework.target import (
 from npu_sim.language import Text, joined
 from npu_sim.operators.loading import load_operator
 from npu_sim.plans.answers import Printed
-from npu_sim.status import NpuSimError, UsageError, closest, shown
+from npu_sim.status import NpuSimError, UsageError, shown, tip
 from npu_sim.torch.experts import OF_EXPERTS, replaced_experts
 from npu_sim.torch.flow import DETACHED, NotReplacedError
 from npu_sim.torch.fused import FusedCall, Inputs
@@ -434,10 +434,10 @@ def _chosen(fused: Iterable[str] | None) -> tuple[list[ModuleType], bool]:
         raise UsageError(
             "fused",
             "{name} is not an operator that replaces code of a model",
-            "one of: {known}{hint}",
+            "{tip}one of: {known}",
             name=name,
             known=", ".join(known),
-            hint=closest(name, known),
+            tip=tip(name, known),
         )
     recognising = [offered[name] for name in sorted(names - experts)]
     return recognising, bool(names & experts)

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import torch
 
 from npu_sim.files.reading import CONFIG_BYTES, read_limited
-from npu_sim.status import UsageError, closest, shown
+from npu_sim.status import UsageError, shown, tip
 from npu_sim.torch.operators import apply_adam_w_v2 as adam_w
 from npu_sim.torch.recorder import Recorder
 from npu_sim.torch.recording import Place, Recording
@@ -279,9 +279,9 @@ def _require_kind(transformers: Any, values: Mapping[str, Any], sizes: Mapping[s
         raise UsageError(
             "config",
             "{kind} is not a model type of the installed transformers",
-            "a configuration file with model_type, or a type such as llama{hint}",
+            "{tip}a configuration file with model_type, or a type such as llama",
             kind=shown(kind),
-            hint=closest(str(kind), known),
+            tip=tip(str(kind), known),
         )
     if not sizes:
         return str(kind)
@@ -292,10 +292,10 @@ def _require_kind(transformers: Any, values: Mapping[str, Any], sizes: Mapping[s
             raise UsageError(
                 "sizes",
                 "{name} is not a value of the configuration of {kind}",
-                "see the configuration file{hint}",
+                "{tip}see the configuration file",
                 name=name,
                 kind=kind,
-                hint=closest(name, names),
+                tip=tip(name, names),
             )
     return str(kind)
 

@@ -41,6 +41,13 @@ def test_every_text_of_the_code_is_translated():
     assert tool().problems() == []
 
 
+def test_a_suggestion_stands_before_the_list_of_names():
+    texts = [str(message.id) for message in tool().known() if message.id]
+    lists = r": .*\{(?!name\})\w+\}.*\{(hint|near)\}$"
+    assert not [text for text in texts if re.search(lists, text)]
+    assert "{tip}one of: {known}" in texts
+
+
 @pytest.mark.parametrize(
     ("code", "texts"),
     [

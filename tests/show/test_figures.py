@@ -73,7 +73,7 @@ def test_a_profile_of_a_chip_of_ones_own_has_a_timeline(tmp_path):
 
 
 def test_an_unknown_picture_names_those_that_exist(answers):
-    names = "pictures: cores, memory, workspace, timeline; did you mean cores"
+    names = "did you mean cores. pictures: cores, memory, workspace, timeline"
     with pytest.raises(npu_sim.UsageError, match=names):
         answers["plan"][0].figure("core")
     with pytest.raises(npu_sim.UsageError, match="it has none"):

@@ -26,7 +26,7 @@ from npu_sim.cli.scripts import (
 )
 from npu_sim.framework.target import CoreOrder
 from npu_sim.language import Text, say
-from npu_sim.status import UsageError, closest
+from npu_sim.status import UsageError, tip
 
 EPILOG = Text(
     "Matrix products, attention and everything that is not listed are this CPU's: differences "
@@ -81,10 +81,10 @@ def emulate_command(
         raise UsageError(
             "compare",
             "compare = {compare} is not known",
-            "one of: {known}{hint}",
+            "{tip}one of: {known}",
             compare=options.compare,
             known=", ".join(COMPARED),
-            hint=closest(options.compare, COMPARED),
+            tip=tip(options.compare, COMPARED),
         )
     try:
         from npu_sim.torch import emulate

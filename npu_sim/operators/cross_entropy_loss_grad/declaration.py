@@ -31,9 +31,9 @@ from npu_sim.framework.vocabulary import (
     Text,
     Word,
     checks,
-    closest,
     joined,
     shown,
+    tip,
 )
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
@@ -63,10 +63,10 @@ def check_reduction(call: Inspection, status: Status) -> None:
             status,
             "reduction",
             "reduction = {reduction} is not a reduction",
-            "reduction: {reductions}{hint}",
+            "{tip}reduction: {reductions}",
             reduction=shown(reduction),
             reductions=", ".join(tiler.REDUCTIONS),
-            hint=closest(reduction, tiler.REDUCTIONS),
+            tip=tip(reduction, tiler.REDUCTIONS),
         )
 
 

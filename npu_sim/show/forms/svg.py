@@ -18,7 +18,7 @@ from npu_sim.files.writing import write_atomically
 from npu_sim.language import translated
 from npu_sim.plans.answers import required
 from npu_sim.show.forms.html import asset
-from npu_sim.status import UsageError, closest
+from npu_sim.status import UsageError, tip
 
 WIDTH = 1000
 COLOURS = 8
@@ -163,11 +163,11 @@ def named_figure(answer: Any, pictures: Pictures, name: str) -> Figure:
         raise UsageError(
             "figure",
             "figure = {name}: {kind} has no such picture",
-            "pictures: {names}{near}" if pictures else "it has none",
+            "{tip}pictures: {names}" if pictures else "it has none",
             name=repr(name),
             kind=type(answer).__name__,
             names=", ".join(pictures),
-            near=closest(name, pictures),
+            tip=tip(name, pictures),
         )
     return Figure(name, standalone(pictures[name]()))
 
