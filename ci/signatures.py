@@ -8,17 +8,16 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import npu_sim
+from npu_sim import study as studies
 from npu_sim.framework.arguments import Attribute, IntArray, Output, Tensor, Word
 from npu_sim.framework.inference import implied
 from npu_sim.framework.operator import Operator
 from npu_sim.operators import signature_of
 from npu_sim.operators.loading import load_operator
 from npu_sim.registry import OPERATORS
-from npu_sim.studies import functions as studies
 
 PACKAGE = Path(npu_sim.__file__).parent
 HEAD = (
@@ -46,7 +45,7 @@ def stubs() -> dict[Path, str]:
     return {
         TYPES: "".join([*_types(operators), *_functions(operators), *_studies(operators)]),
         PACKAGE / "__init__.pyi": "".join(_package()),
-        PACKAGE / "studies" / "functions.pyi": HEAD.format(what="the studies") + _names(studies),
+        PACKAGE / "study.pyi": HEAD.format(what="the studies") + _names(),
     }
 
 
@@ -132,14 +131,13 @@ def _attribute(operator: Operator, one: Attribute) -> str:
 def _package() -> Iterator[str]:
     yield HEAD.format(what="the package")
     yield textwrap.dedent("""\
-        from npu_sim import aclnn as aclnn, torch as torch
+        from npu_sim import aclnn as aclnn, study as study, torch as torch
         from npu_sim.framework.signatures import *
-        from npu_sim.studies import functions as _studies
         """)
     for name in npu_sim.__all__:
         if name not in QUESTIONS:
             yield f"from {npu_sim.modules_of_names()[name]} import {name} as {name}\n"
-    yield "\nstudy = _studies\n__version__: str\n__all__: list[str]\n"
+    yield "\n__version__: str\n__all__: list[str]\n"
 
 
 def _functions(operators: list[Operator]) -> Iterator[str]:
@@ -157,16 +155,21 @@ def _functions(operators: list[Operator]) -> Iterator[str]:
         yield f"\ndef {operator.name}(\n{lines}) -> {_results(operator)}: ...\n"
 
 
-def _names(module: ModuleType) -> str:
-    """Return the stub of a module whose functions are among those of the operators."""
-    return "".join(
-        f"from npu_sim.framework.signatures import {name} as {name}\n" for name in module.__all__
+OF_OPERATORS = [name for name in studies.__all__ if name in vars(studies)]
+"""Studies of an operator; that of a training is imported with PyTorch."""
+
+
+def _names() -> str:
+    """Return the stub of the studies, those of operators among the functions of operators."""
+    listed = "".join(
+        f"from npu_sim.framework.signatures import {name} as {name}\n" for name in OF_OPERATORS
     )
+    return listed + "from npu_sim.torch.ablation import ablation as ablation\n"
 
 
 def _studies(operators: list[Operator]) -> Iterator[str]:
     run = _parameters(npu_sim.run)[1]
-    for name in studies.__all__:
+    for name in OF_OPERATORS:
         function = getattr(studies, name)
         own = _parameters(function)[1]
         taken = {"core_order", "deterministic", "out"} if name == "determinism" else {"out"}

@@ -42,11 +42,7 @@ _NAMES = {
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 """Public names of the core, and the modules that they are loaded from at their first use."""
 
-_MODULES = {
-    "aclnn": "npu_sim.aclnn",
-    "study": "npu_sim.studies.functions",
-    "torch": "npu_sim.torch",
-}
+_MODULES = {"aclnn": "npu_sim.aclnn", "study": "npu_sim.study", "torch": "npu_sim.torch"}
 """Modules under their public names; `torch` needs PyTorch."""
 
 

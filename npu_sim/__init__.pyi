@@ -1,8 +1,7 @@
 """Types of the package; written by ci/signatures.py from the declarations of the operators."""
 
-from npu_sim import aclnn as aclnn, torch as torch
+from npu_sim import aclnn as aclnn, study as study, torch as torch
 from npu_sim.framework.signatures import *
-from npu_sim.studies import functions as _studies
 from npu_sim.status import AclnnError as AclnnError
 from npu_sim.status import NpuSimError as NpuSimError
 from npu_sim.framework.execution import OrderMask as OrderMask
@@ -33,6 +32,5 @@ from npu_sim.functions import timeline as timeline
 from npu_sim.verdicts.verify import verify as verify
 from npu_sim.functions import workspace as workspace
 
-study = _studies
 __version__: str
 __all__: list[str]

@@ -239,6 +239,7 @@ def _shown(path: Path) -> str:
 
 VERSIONS = MappingProxyType(
     {
+        "ablation": 1,
         "baseline": 1,
         "calibration": 1,
         "calls": 1,

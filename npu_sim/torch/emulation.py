@@ -417,17 +417,21 @@ CHECKPOINT_FILE = checkpoint.__file__
 FUNCTION_FILE = torch.autograd.function.__file__
 
 
+def operators_of_models() -> dict[str, ModuleType]:
+    """Return the modules that recognise calls of a model, by the operator that names them."""
+    return {
+        module.__name__.rpartition(".")[2]: module
+        for module in modules()
+        if hasattr(module, "FUNCTIONS") or hasattr(module, "follow")
+    }
+
+
 def _chosen(fused: Iterable[str] | None) -> tuple[list[ModuleType], bool]:
     """Return the modules that recognise calls, and whether experts are replaced.
 
     Raises UsageError for a name that is no operator which calls are replaced by.
     """
-    offered = {
-        module.__name__.rpartition(".")[2]: module
-        for module in modules()
-        if hasattr(module, "FUNCTIONS") or hasattr(module, "follow")
-    }
-    experts = set(OF_EXPERTS)
+    offered, experts = operators_of_models(), set(OF_EXPERTS)
     known = sorted({*offered, *experts})
     names = set(offered) - experts if fused is None else set(fused)
     for name in sorted(names.difference(known)):

@@ -5,9 +5,11 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from npu_sim.language import Text, joined, percent_text, say
+from npu_sim.language import Text, Verbatim, joined, percent_text, say
 from npu_sim.show import document_of, view_of
+from npu_sim.show.forms.curves import Axis, curve, curve_chart
 from npu_sim.show.forms.layout import (
+    Chart,
     Column,
     Document,
     Paragraph,
@@ -17,6 +19,7 @@ from npu_sim.show.forms.layout import (
     table_report,
 )
 from npu_sim.show.preflight import called_from, listed_code
+from npu_sim.torch.ablation import Ablation, Variant
 from npu_sim.torch.emulation import Emulation
 
 SHOWN_KERNELS = 6
@@ -183,3 +186,154 @@ def _notes(emulation: Emulation) -> Iterator[str]:
     for text, name in texts:
         if answer.get(name):
             yield Text("{what}: {processes}", what=text, processes=", ".join(answer[name]))
+
+
+SHOWN_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+"""Steps whose loss the text shows, with the last one."""
+NAMES = {
+    "gradient": Text("first gradient"),
+    "logits": Verbatim("logits"),
+    "log_probabilities": Text("log-probabilities"),
+    "loss": Text("losses"),
+}
+"""Names of the quantities that are compared with the control."""
+OPERATOR = Column(Text("operator"), lambda row: row.name, key=True)
+CONTROL_MEANING = Text(
+    "control: the program as it is, with one weight moved by one unit in the last place. A "
+    "difference stands out where it is more than twice that of the control; one that does not says "
+    "nothing about the operator."
+)
+
+
+@view_of.register
+def ablation_view(study: Ablation) -> RenderableType:
+    """Return an ablation as a rich renderable."""
+    tables = (*_ablation_tables(study, _shown_steps(study)), *_left_tables(study.emulation))
+    return stack(
+        Paragraph(_ablation_headline(study), "bold"),
+        Paragraph(CONTROL_MEANING, "dim"),
+        *(part for table in tables for part in after_gap(table, table.caption)),
+    )
+
+
+@document_of.register
+def ablation_report(study: Ablation, command: str = "") -> Document:
+    """Return the report of an ablation; ``command`` is the command that reproduces it."""
+    steps = tuple(range(1, len(study.losses) + 1))
+    return table_report(
+        say("ablation on {product}", product=study.target.profile.title),
+        _ablation_headline(study),
+        (*_ablation_tables(study, steps), *_left_tables(study.emulation)),
+        [_loss_chart(study)],
+        notes=[CONTROL_MEANING, MEANING],
+        command=command,
+    )
+
+
+def _ablation_headline(study: Ablation) -> str:
+    return say(
+        "{product}: {steps} steps with each operator alone, seed {seed}",
+        product=study.target.profile.title,
+        steps=len(study.losses),
+        seed=study.seed,
+    )
+
+
+def _ablation_tables(study: Ablation, steps: tuple[int, ...]) -> tuple[Table, ...]:
+    return (
+        _verdicts(study),
+        _differences(study),
+        _first_calls(study),
+        _worst_gradients(study),
+        _losses(study, steps),
+    )
+
+
+def _differences(study: Ablation) -> Table:
+    """Return the differences of every run, the control first."""
+    columns = (OPERATOR, *(_quantity(field, name) for field, name in NAMES.items()))
+    rows = [study.control, *study.rows]
+    return Table(columns, rows, Text("Differences from the program as it is"))
+
+
+def _quantity(field: str, name: str) -> Column:
+    return Column(name, lambda row: _number(getattr(row, field)), right=True)
+
+
+def _first_calls(study: Ablation) -> Table:
+    columns = (
+        OPERATOR,
+        Column(Text("calls"), lambda row: row.calls, right=True),
+        Column(Text("elements differ"), _first_call_share, right=True),
+        Column(Text("relative RMS"), lambda row: _number(row.relative_rms), right=True),
+    )
+    return Table(columns, study.rows, Text("Results of the first call"))
+
+
+def _worst_gradients(study: Ablation) -> Table:
+    columns = (
+        OPERATOR,
+        Column(Text("difference"), lambda row: _number(row.worst_gradient), right=True),
+        Column(Text("worst parameter"), lambda row: row.worst_parameter, wraps=True),
+    )
+    rows = [row for row in (study.control, *study.rows) if row.worst_gradient]
+    return Table(columns, rows, Text("Parameter whose first gradient differs most"))
+
+
+def _first_call_share(row: Variant) -> str:
+    return "" if row.differing_share is None else percent_text(row.differing_share)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2g}"
+
+
+def _shown_steps(study: Ablation) -> tuple[int, ...]:
+    last = len(study.losses)
+    return (*(step for step in SHOWN_STEPS if step < last), last)
+
+
+def _losses(study: Ablation, steps: tuple[int, ...]) -> Table:
+    """Return the differences of the loss at some steps, the control first."""
+
+    def at(step: int) -> Column:
+        return Column(
+            Verbatim(str(step)),
+            lambda row: _number(row.losses[step - 1]) if step <= len(row.losses) else "",
+            right=True,
+        )
+
+    rows = [study.control, *study.rows]
+    return Table((OPERATOR, *map(at, steps)), rows, Text("Difference of the loss at step"))
+
+
+def _verdicts(study: Ablation) -> Table:
+    """Return the quantities in which every row stands out from the control."""
+    columns = (
+        OPERATOR,
+        Column(Text("stands out from the control"), lambda row: _verdict(study, row), wraps=True),
+    )
+    return Table(columns, study.rows, Text("Which operators stand out"))
+
+
+def _verdict(study: Ablation, row: Variant) -> str:
+    found = study.stands_out(row)
+    return joined((NAMES[name] for name in found), ", ") if found else Text("no")
+
+
+def _loss_chart(study: Ablation) -> Chart:
+    """Draw the differences of the loss at each step; the control is grey."""
+    curves = []
+    for row in (*study.rows, study.control):
+        points = [(step + 1, value) for step, value in enumerate(row.losses) if value]
+        if points:
+            places, values = zip(*points, strict=True)
+            line = curve(row.name, places, values)
+            if row is study.control:
+                line["line"] |= {"color": "grey", "width": 4}
+            curves.append(line)
+    caption = say(
+        "Difference of the loss from the program as it is; steps without one are left out"
+    )
+    axes = Axis(say("step of training")), Axis(say("difference of the loss"), is_log=True)
+    return curve_chart(*axes, curves, caption=caption)

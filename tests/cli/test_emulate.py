@@ -78,6 +78,8 @@ def test_only_named_operators_are_replaced(cli, script):
         (("--fused", "rmsnorm"), "did you mean rms_norm"),
         (("--compare", "some"), "one of: first, all, none"),
         (("--product", "A9"), "A9"),
+        (("--ablate", "--strict", "--out", "calls.jsonl"), "--ablate has no --out, --strict"),
+        (("--steps", "3"), "--steps is an option of --ablate"),
     ],
 )
 def test_usage_errors_come_before_the_script_runs(cli, script, options, message):
@@ -90,3 +92,47 @@ def test_usage_errors_come_before_the_script_runs(cli, script, options, message)
 def test_the_exit_code_is_the_scripts(cli, script):
     assert cli("emulate", script(7), "1").code == 7
     assert cli("emulate", "none.py").code == 64
+
+
+TRAINING = """
+import os
+import sys
+import torch
+from torch.nn import functional
+
+os.chdir("/")
+words = torch.nn.Linear(8, 64)
+optimizer = torch.optim.AdamW(words.parameters(), fused=True)
+for step in range(int(sys.argv[1])):
+    gate, up = words(torch.randn(6, 8)).chunk(2, -1)
+    loss = functional.cross_entropy(functional.silu(gate) * up, torch.randint(32, (6,)))
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print("step", step)
+"""
+
+
+def test_a_script_is_run_once_for_each_operator(cli, tmp_path):
+    (tmp_path / "train.py").write_text(TRAINING, encoding="utf-8")
+    options = ("emulate", "--ablate", "--steps", "3", "--json", "--report", "page.html")
+    outcome = cli(*options, "train.py", "9")
+    assert outcome.code == 0, outcome.err
+    assert outcome.data["schema"] == "npu_sim.ablation/1"
+    assert outcome.data["steps"] == 3
+    assert [row["name"] for row in outcome.data["rows"]] == [
+        "cross_entropy_loss_grad",
+        "swi_glu",
+        "apply_adam_w_v2",
+        "all",
+    ]
+    assert outcome.data["control"]["gradient"] > 0
+    assert outcome.err.count("step 0") == 1
+    assert "stands out" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_script_that_does_not_train_cannot_be_compared(cli, tmp_path):
+    (tmp_path / "train.py").write_text("print('nothing')", encoding="utf-8")
+    outcome = cli("emulate", "--ablate", "train.py")
+    assert outcome.code == 64
+    assert "no step of an optimizer" in outcome.err

@@ -1,7 +1,10 @@
 """``npu-sim emulate``."""
 
 import contextlib
+import io
+import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,6 +16,7 @@ from npu_sim.cli.options import CallOptions, Json, Report, Seed, command
 from npu_sim.cli.output import print_answer, write_document
 from npu_sim.cli.output_files import require_writable
 from npu_sim.cli.printing import print_text
+from npu_sim.cli.progress import with_progress
 from npu_sim.cli.reproducing import command_on
 from npu_sim.cli.scripts import (
     ORDER,
@@ -33,6 +37,7 @@ EPILOG = Text(
     "between two emulated runs are caused by the operators alone, and the absolute loss is not "
     "that of a device. Options stand before the script. The exit code is the script's."
 )
+STEPS = 20
 COMPARED: dict[str, Literal["first"] | bool] = {"first": "first", "all": True, "none": False}
 
 
@@ -65,6 +70,19 @@ class EmulateOptions(CallOptions):
             help="File for the calls, which npu-sim preflight reads.", callback=require_writable
         ),
     ] = None
+    ablate: Annotated[
+        bool,
+        typer.Option(
+            help="Run the script once for each operator alone, once with all, and once with one "
+            "weight moved by one unit in the last place; print what differs."
+        ),
+    ] = False
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            help="With --ablate: steps of the optimizer that each run makes; 20 when left out."
+        ),
+    ] = None
     report: Report = None
     json: Json = False
 
@@ -86,15 +104,93 @@ def emulate_command(
             known=", ".join(COMPARED),
             tip=tip(options.compare, COMPARED),
         )
-    try:
-        from npu_sim.torch import emulate
-    except ImportError as error:
-        raise UsageError("emulate", "{error}", error=error) from None
-
+    _require_consistent(options)
     names = None
     if options.fused is not None:
         names = [name.strip() for name in options.fused.split(",")]
     passed_on = own_options(arguments, EmulateOptions)
+    if options.ablate:
+        _ablate(script, arguments or [], options, names)
+    else:
+        _emulate(script, arguments or [], options, names)
+    if passed_on:
+        print_text(say(ORDER, options=" ".join(passed_on)), error=True)
+
+
+def _require_consistent(options: EmulateOptions) -> None:
+    """Raise UsageError for an option that has no effect beside the others."""
+    if options.ablate:
+        given = {
+            "--out": options.out is not None,
+            "--strict": options.strict,
+            "--compare": options.compare != "first",
+        }
+        wrong = [name for name, is_given in given.items() if is_given]
+        if wrong:
+            raise UsageError(
+                "ablate",
+                "--ablate has no {options}: it compares whole runs",
+                "leave {options} out, or --ablate",
+                options=", ".join(wrong),
+            )
+    elif options.steps is not None:
+        raise UsageError(
+            "steps", "--steps is an option of --ablate", "add --ablate, or leave --steps out"
+        )
+
+
+def _ablate(
+    script: Path, arguments: list[str], options: EmulateOptions, names: list[str] | None
+) -> None:
+    """Run a script once for each operator, and print what differs.
+
+    Only the first run prints its own text.
+    """
+    with _without_torch_as_usage():
+        from npu_sim.torch.ablation import ablation
+
+    page = None if options.report is None else options.report.absolute()
+    directory, shown = Path.cwd(), sys.stderr if options.json else sys.stdout
+    outputs = iter([shown])
+
+    def run() -> None:
+        os.chdir(directory)  # the script may change it
+        with contextlib.redirect_stdout(next(outputs, io.StringIO())):
+            run_script(script, arguments)
+
+    study = with_progress(
+        lambda progress: ablation(
+            run,
+            options.profile(),
+            steps=STEPS if options.steps is None else options.steps,
+            deterministic=options.deterministic,
+            core_order=options.core_order,
+            limits=options.limits,
+            seed=options.seed,
+            fused=names,
+            progress=progress,
+        )
+    )
+    write_document(page, study, command_on(study.target.profile))
+    print_answer("ablation", study, json=options.json)
+
+
+@contextlib.contextmanager
+def _without_torch_as_usage() -> Iterator[None]:
+    """Report a missing PyTorch as a usage error."""
+    try:
+        yield
+    except ImportError as error:
+        raise UsageError("emulate", "{error}", error=error) from None
+
+
+def _emulate(
+    script: Path, arguments: list[str], options: EmulateOptions, names: list[str] | None
+) -> None:
+    """Run a script with the product's arithmetic, and print the report."""
+    with _without_torch_as_usage():
+        from npu_sim.torch import emulate
+
     page = options.report  # the script may change the directory
     page = None if page is None else page.absolute()
     with contextlib.ExitStack() as running:
@@ -120,12 +216,10 @@ def emulate_command(
                 return
             write_document(page, emulation, command_on(emulation.target.profile))
             print_answer("emulation", emulation, json=options.json)
-            if passed_on:
-                print_text(say(ORDER, options=" ".join(passed_on)), error=True)
 
         try:
             with before_exit(finish):
-                run_script(script, arguments or [])
+                run_script(script, arguments)
         except KeyboardInterrupt:
             INTERRUPTION.report(say("interrupted: the report is of what ran so far"))
             finish()
