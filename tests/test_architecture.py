@@ -335,7 +335,7 @@ OPENS_FILES = {
     "npu_sim.cli.commands.preflight": "appends to the summary of a CI job",
     "npu_sim.kernels.engine.cache": "its own cache of compiled code",
     "npu_sim.sweeps.writers": "writes columns in place, in a folder that it has checked",
-    "npu_sim.tools.dumps.folder": "an archive within a file that was opened safely",
+    "npu_sim.tools.dumps.msprobe": "an archive within a file that was opened safely",
     "npu_sim.tools.profiles.reader": "a data base within a file that was checked",
     "npu_sim.tools.device_kit.run_on_device": "a script that runs without npu_sim",
     "npu_sim.tools.device_kit.simulated_device": "writes the profile that the script asks for",

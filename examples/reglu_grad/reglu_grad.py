@@ -22,7 +22,7 @@ class Tiling(NamedTuple):
     ub_bytes: Annotated[int, Field("bytes they take", "ub_bytes")]
 
 
-NO_TILING = nothing(Tiling)
+NO_TILING: Tiling = nothing(Tiling)
 
 
 def row_bytes(row: Any) -> int:

@@ -131,7 +131,7 @@ def option_help(name: str, function: Callable[..., Any] | None) -> str:
     """Return the help of an option from the docstring of its function."""
     text = _texts(function).get(name) or _texts(run).get(name)
     if text is None:
-        raise TypeError("an option without help", name, function)
+        raise TypeError("an option that is neither a parameter of its function nor annotated", name)
     while reference := re.match(r"As for :func:(?:npu_sim\.)?(\w+)", text):
         text = _texts(getattr(npu_sim, reference[1]))[name]
     return text

@@ -35,7 +35,9 @@ def print_answer(form: str, answer: Any, *, json: bool, csv: str = "") -> None:
     else:
         view = view_of(answer)
         if view is None:
-            raise TypeError("an answer without a view, see npu_sim.show", type(answer))
+            raise TypeError(
+                "no view_of in the module of npu_sim.show named like that of", type(answer)
+            )
         print_text(view)
 
 

@@ -503,7 +503,8 @@ class Operator:
             raise UsageError(
                 "operator",
                 "{name} has no {kind}",
-                "its declaration needs {hook}=, see docs/add_an_operator.md",
+                "its declaration needs {hook}=, or package= with a module that has {hook}, see "
+                "docs/add_an_operator.md",
                 name=self.name,
                 kind=hook.noun or hook.name,
                 hook=hook.name,

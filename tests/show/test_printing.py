@@ -20,14 +20,20 @@ def shown_by(generic):
     return set(generic.registry) - {object}
 
 
+def subclasses(kind):
+    direct = kind.__subclasses__()
+    return {*direct, *(below for one in direct for below in subclasses(one))}
+
+
 def test_every_answer_has_a_text():
     for path in Path(npu_sim.__file__).parent.rglob("*.py"):
         if re.search(r"^class .*\bPrinted\b", path.read_text(encoding="utf-8"), re.MULTILINE):
             name = path.relative_to(Path(npu_sim.__file__).parents[1]).with_suffix("")
             import_module(".".join(name.parts))
-    answers = {kind for kind in Printed.__subclasses__() if kind.__module__.startswith("npu_sim.")}
-    for kind in answers:
-        _import_view(kind)  # by the name of the type's module
+    for kind in subclasses(Printed):
+        if kind.__module__.startswith("npu_sim."):
+            _import_view(kind)  # by the name of the type's module
+    answers = {kind for kind in subclasses(Printed) if kind.__module__.startswith("npu_sim.")}
     assert shown_by(view_of) == answers
     assert shown_by(document_of) < answers
     assert shown_by(pictures_of) < answers

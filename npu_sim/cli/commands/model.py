@@ -16,7 +16,7 @@ from npu_sim.cli.output_files import require_writable
 from npu_sim.cli.printing import print_json, print_text
 from npu_sim.functions import model
 from npu_sim.show.preflight import call_times_view, recorded_lines
-from npu_sim.show.preflight_files import error_lines
+from npu_sim.show.preflight.files import error_lines
 
 Config = Annotated[
     str,

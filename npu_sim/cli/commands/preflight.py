@@ -18,7 +18,7 @@ from npu_sim.language import using_arguments
 from npu_sim.questions.preflight import Matrix
 from npu_sim.questions.preflight import write_baseline as write_findings
 from npu_sim.show.preflight import in_a_line, matrix_view, times_parts
-from npu_sim.show.preflight_files import (
+from npu_sim.show.preflight.files import (
     annotations,
     error_lines,
     markdown,

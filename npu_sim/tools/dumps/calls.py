@@ -21,7 +21,7 @@ from npu_sim.language import Text, grouped
 from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.dumped import Function, InDumps, WrappedCall
 from npu_sim.registry import OPERATOR_NAMES
-from npu_sim.tools.dumps.folder import MODULE, NAME, Dump, Entry, StoredTensor
+from npu_sim.tools.dumps.msprobe import MODULE, NAME, Dump, Entry, StoredTensor
 
 PYTHON_FUNCTIONS = "MindSpeed."
 """Prefix of entries whose function is a Python ``autograd.Function``."""

@@ -16,7 +16,7 @@ from npu_sim.operators.shared.dumped import Spread
 from npu_sim.plans.answers import Frozen, FrozenDict, ReadOnlyDict, TextField
 from npu_sim.status import UsageError, shown
 from npu_sim.tools.dumps.calls import DumpedCall, arguments_of, moves_data
-from npu_sim.tools.dumps.folder import MODULE, Dump, Entry, StoredTensor, tensors_of
+from npu_sim.tools.dumps.msprobe import MODULE, Dump, Entry, StoredTensor, tensors_of
 from npu_sim.verdicts.answers import UNDECIDED, UNREACHABLE, Verification, bits_of
 
 

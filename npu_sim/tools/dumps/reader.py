@@ -33,7 +33,7 @@ from npu_sim.tools.dumps.differences import (
     judged,
     matched,
 )
-from npu_sim.tools.dumps.folder import NAME, Dump, StoredTensor, read_dumps
+from npu_sim.tools.dumps.msprobe import NAME, Dump, StoredTensor, read_dumps
 from npu_sim.verdicts.answers import Verification
 from npu_sim.verdicts.verify import verify
 

@@ -8,7 +8,7 @@ import pytest
 import npu_sim
 from npu_sim import read_dump
 from npu_sim.tools.dumps.differences import compare_tensors
-from npu_sim.tools.dumps.folder import StoredTensor
+from npu_sim.tools.dumps.msprobe import StoredTensor
 from tests.cases import every
 from tests.cli.runner import npu_sim as command
 from tests.studies import calls

@@ -11,7 +11,7 @@ import pytest
 
 from npu_sim import UsageError
 from npu_sim.numbers.formats import numpy_dtype
-from npu_sim.tools.dumps.folder import read_dumped_tensor
+from npu_sim.tools.dumps.msprobe import read_dumped_tensor
 
 
 class Global(NamedTuple):
