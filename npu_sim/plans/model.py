@@ -294,6 +294,9 @@ class Caveat(Frozen):
         Name of the output in which the device may compute other bits than npu_sim, ``*`` for all
         outputs; empty when npu_sim computes what the device does. ``verify`` calls no element of
         such an output unreachable.
+    lacks_input
+        Whether it says that outputs are not written for lack of an optional input. A recorded call
+        has no such caveat: the framework gives the input when it reads the outputs.
     """
 
     code: str
@@ -302,6 +305,7 @@ class Caveat(Frozen):
     since: TextField = ""
     until: TextField = ""
     not_modelled: str = Field(default="", exclude=True)
+    lacks_input: bool = Field(default=False, exclude=True)
 
     @property
     def in_words(self) -> str:
@@ -327,6 +331,7 @@ def caveat(
     /,
     *,
     not_modelled: str = "",
+    lacks_input: bool = False,
     since: str = "",
     until: str = "",
     **fields: Any,
@@ -339,6 +344,7 @@ def caveat(
         since=since,
         until=until,
         not_modelled=not_modelled,
+        lacks_input=lacks_input,
     )
 
 

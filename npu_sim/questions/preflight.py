@@ -52,6 +52,7 @@ from npu_sim.questions.preflight_checks import (
 from npu_sim.questions.preflight_lines import (
     HEAD,
     IDENTITY,
+    RECORDED,
     Call,
     Column,
     MalformedLineError,
@@ -567,7 +568,7 @@ def check_file(
                     matrix.recorded = values.get("recorded")
                     continue
                 call = call_of(values)
-                key = json.dumps([values.get(name) for name in IDENTITY])
+                key = json.dumps([*map(values.get, IDENTITY), RECORDED in values])
                 if key not in rows:
                     columns = _columns(values, targets, directory)
                     rows[key] = _checked(call, number, columns, whole=whole, timed=timed)

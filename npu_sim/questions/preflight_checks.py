@@ -19,7 +19,7 @@ from npu_sim.operators.loading import load_operator
 from npu_sim.operators.timelines import copies_us, is_timed, timeline
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import REFUSED, RUNS, Plan
-from npu_sim.questions.preflight_lines import Call, MalformedLineError, operator_inputs
+from npu_sim.questions.preflight_lines import RECORDED, Call, MalformedLineError, operator_inputs
 from npu_sim.registry import find_kernel
 from npu_sim.status import AclnnError, NotModelledError, Unplanned, UsageError
 from npu_sim.tiling import raw_plan
@@ -484,7 +484,7 @@ def _check_operator(
         case = check(operator, built, Target(profile, deterministic, limits=limits))
         plan = plan_of(case, plans_flips=whole)
         outcome = plan.outcome
-        facts |= _facts(plan, case)
+        facts |= _facts(plan, case, is_recorded=RECORDED in call)
         if timed:
             facts["time"] = call_times(plan, profile)
         why |= _overflow(plan)
@@ -533,8 +533,9 @@ def _overflow(plan: Plan) -> dict[str, str]:
     }
 
 
-def _facts(plan: Plan, case: Case) -> dict[str, Any]:
+def _facts(plan: Plan, case: Case, is_recorded: bool) -> dict[str, Any]:
     """Return the facts of a plan that a result reports."""
+    caveats = [one for one in plan.caveats if not (is_recorded and one.lacks_input)]
     timing = [order.output for order in plan.order if order.state == "timing"]
     facts = {
         "path": plan.path,
@@ -545,8 +546,8 @@ def _facts(plan: Plan, case: Case) -> dict[str, Any]:
         "workspace_unknown": [part.name for part in plan.workspace.unknown],
         "timing": timing,
         "races": [order.output for order in plan.order if order.race],
-        "caveats": [caveat.code for caveat in plan.caveats],
-        "caveat_messages": [caveat.message for caveat in plan.caveats],
+        "caveats": [caveat.code for caveat in caveats],
+        "caveat_messages": [caveat.message for caveat in caveats],
         "evidence": plan.evidence.value,
         "rules_source": plan.rules_source,
     }

@@ -110,7 +110,9 @@ IDENTITY = (
     "route",
 )
 """Keys that determine the result of a call."""
-REMARKS = ("name", "group", "note", "count", "places")
+RECORDED = "places"
+"""Key that recorded calls have."""
+REMARKS = ("name", "group", "note", "count", RECORDED)
 """Keys with the origin of a call and its count."""
 KEYS = IDENTITY + REMARKS
 HEAD = "schema"

@@ -286,3 +286,13 @@ def test_releases_of_a_product_are_columns_and_their_bits_are_compared():
 def test_a_product_without_rules_at_a_release_is_unknown_there():
     matrix = check_file([json.dumps(UPGRADED[2])], chosen_columns("ascend_350", None, "9.1,9.2"))
     assert [cell.outcome for _, _, cell in matrix.cells()] == ["unknown", "runs"]
+
+
+def test_outputs_that_nobody_reads_are_no_caveat_of_a_recorded_call(tmp_path):
+    call = {"op": "rotary_position_embedding_grad", "inputs": {"dy": "1x64x4x128:bf16"}}
+    call["inputs"]["cos"] = "1x64x1x128:bf16"
+    recorded = {**call, "count": 2, "places": [{"name": "model.layers.*.self_attn", "count": 2}]}
+    (tmp_path / "calls.jsonl").write_text(f"{json.dumps(call)}\n{json.dumps(recorded)}\n")
+    matrix = npu_sim.preflight(tmp_path / "calls.jsonl", products="atlas_a2")
+    codes = [checked.facts["caveats"] for _, _, checked in matrix.cells()]
+    assert codes == [["dcos_dsin_unwritten"], []]

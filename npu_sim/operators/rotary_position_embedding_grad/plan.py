@@ -176,6 +176,7 @@ def of_sums(case: Case) -> Iterator[Caveat]:
             "dcos_dsin_unwritten",
             "x",
             "without x the product leaves dcos and dsin unwritten: they hold whatever was there",
+            lacks_input=True,
         )
     if reuses_buffer(case):
         yield caveat(
