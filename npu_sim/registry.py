@@ -108,6 +108,13 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         kernels_of_families=((ASCEND_950, ("rms_norm_grad",)),),
     ),
     OperatorEntry(
+        "add_rms_norm",
+        "AddRmsNorm",
+        ("add_rms_norm",),
+        also=("InplaceAddRmsNorm",),
+        kernels_of_families=((ASCEND_950, ("add_rms_norm",)),),
+    ),
+    OperatorEntry(
         "cross_entropy_loss_grad",
         "CrossEntropyLossGrad",
         ("cross_entropy_loss_grad",),
@@ -267,7 +274,7 @@ def called_operator(name: str) -> OperatorEntry | None:
     also = {plain_name(other): entry for entry in OPERATORS for other in entry.also}
     own = plain.removeprefix("aclnn").removeprefix("npu")
     without_version = own[:-2] if own[-2:-1] == "v" and own[-1].isdigit() else own
-    return find_operator(own) or also.get(plain) or find_operator(without_version)
+    return find_operator(own) or also.get(plain) or also.get(own) or find_operator(without_version)
 
 
 @cache
@@ -299,7 +306,9 @@ def find_kernel(kernel: str) -> OperatorEntry | None:
 
 def operator_of_launch(kernel: str) -> OperatorEntry | None:
     """Return the operator of a kernel as profilers print it (``EmbeddingDenseGradV2``), or None."""
-    return next((entry for entry in OPERATORS if kernel in map(_title, entry.kernels)), None)
+    return next(
+        (entry for entry in OPERATORS if kernel in (*map(_title, entry.kernels), *entry.also)), None
+    )
 
 
 def add_operator(entry: OperatorEntry, declaration: Any) -> None:

@@ -52,7 +52,6 @@ KNOWS_OPERATORS = {
     "npu_sim.cli.commands.preflight": "an example in the help",
     "npu_sim.cli.commands.emulate": "an example in the help",
     "npu_sim.torch.experts": "the two operators that route the tokens of experts",
-    "npu_sim.torch.torch_npu_functions": "names of torch_npu and of the operators behind them",
 }
 """Modules of no operator that name one, and why."""
 

@@ -58,7 +58,7 @@ from npu_sim.framework.target import Target as Settings
 from npu_sim.framework.target import current_device, device, set_device
 from npu_sim.language import Text
 from npu_sim.operators.loading import load_operator
-from npu_sim.registry import all_operators, find_operator
+from npu_sim.registry import all_operators, called_operator
 
 # ACL_FLOAT ..., ACL_FORMAT_ND ... are constants of the module, as in C.
 globals().update(AclDataType.__members__ | AclFormat.__members__)
@@ -108,12 +108,13 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Create the functions of an operator at their first use."""
-    entry = find_operator(name.removesuffix(_FIRST_STAGE)) if name.startswith("aclnn") else None
-    if entry is None or name.removesuffix(_FIRST_STAGE) != f"aclnn{entry.title}":
+    entry = called_operator(name.removesuffix(_FIRST_STAGE)) if name.startswith("aclnn") else None
+    functions = functions_of(load_operator(entry.name)) if entry is not None else {}
+    if name not in functions:
         raise AttributeError(
             Text("module 'npu_sim.aclnn' has no attribute {name}", name=repr(name))
         )
-    return functions_of(load_operator(entry.name))[name]
+    return functions[name]
 
 
 def __dir__() -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npu_sim.aclnn.runtime import ACL_SUCCESS, AclTensor, report
-from npu_sim.framework.arguments import Attribute, IntArray
+from npu_sim.framework.arguments import Attribute, IntArray, Output
 from npu_sim.framework.case import Case
 from npu_sim.framework.checking import check
 from npu_sim.framework.execution import Result, compute_case
@@ -280,21 +280,23 @@ class Prototype:
                 "{name}GetWorkspaceSize returns it",
                 name=self.name,
             )
-        if executor.operator.name != self.operator.name:
+        if executor.operator.title != self.operator.title:
             raise AclnnError(
                 INVALID,
                 "executor",
                 "executor belongs to aclnn{title}",
                 "{name}GetWorkspaceSize returns the right one",
-                title=executor.plan.title,
+                title=executor.operator.title,
                 name=self.name,
             )
         return executor
 
     def _executor(self, values: Mapping[str, Any]) -> AclOpExecutor:
         """Check and plan a call with the values of the parameters by name."""
+        words = self._words(values)
         for name, argument in self.parameters.items():
-            if values[name] is None and not argument.optional:
+            is_left_out = isinstance(argument, Output) and not argument.is_chosen(words)
+            if values[name] is None and not argument.optional and not is_left_out:
                 raise AclnnError(
                     NULL_POINTER,
                     argument.name,
@@ -307,7 +309,7 @@ class Prototype:
             argument.name: _converted(argument, name, values[name])
             for name, argument in self.parameters.items()
             if isinstance(argument, Attribute)
-        }
+        } | words
         tensors = {
             argument.name: _tensor(name, values[name])
             for name, argument in self.parameters.items()
@@ -327,6 +329,36 @@ class Prototype:
         }
         self._check_memory(inputs, outputs)
         return AclOpExecutor(case, inputs, tuple(outputs.values()), plan)
+
+    def _words(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of attributes that are words, where null pointers of outputs say them.
+
+        The word is that for which exactly the given outputs are written; the default if there is
+        none.
+        """
+        documented, words = self._documented, dict[str, Any]()
+        for attribute in self.operator.attributes:
+            chosen = {
+                output.name: output.written_for[1]
+                for output in self.operator.outputs
+                if output.written_for[0] == attribute.name
+            }
+            given = {
+                name
+                for name in chosen
+                if values.get(documented.get(name, name)) is not None or name not in documented
+            }
+            if chosen:
+                axis = self.operator.axis(attribute.name)
+                words[attribute.name] = next(
+                    (
+                        word
+                        for word in getattr(axis, "words", ())
+                        if given == {name for name, known in chosen.items() if word in known}
+                    ),
+                    attribute.default,
+                )
+        return words
 
     def _check_memory(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
         """Raise an error for an output that is read-only or shares memory with another tensor."""
@@ -400,5 +432,8 @@ def _converted(attribute: Attribute, name: str, value: Any) -> Any:
 
 @cache
 def functions_of(declared: Operator) -> dict[str, Callable[..., Any]]:
-    """Return both functions of an operator's declaration, by name."""
-    return Prototype(declared).functions()
+    """Return both functions of an operator's declaration, and of its other forms, by name."""
+    functions: dict[str, Callable[..., Any]] = {}
+    for form in (declared, *declared.c_forms):
+        functions |= Prototype(form).functions()
+    return functions

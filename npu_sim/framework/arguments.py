@@ -111,6 +111,9 @@ class Output(Tensor):
     given_with
         The optional input without which it is not written: its shape is then not checked, and the
         result is None.
+    written_for
+        An attribute of words, and the words for which it is written: with others as without
+        ``given_with``. In C the attribute is no parameter: it follows from null pointers.
     in_place
         The input whose memory the product writes: the C function has no parameter for the output,
         and a call may pass that input as its memory.
@@ -119,12 +122,23 @@ class Output(Tensor):
     result: str = ""
     parts: Literal["row", "column", "element"] = "row"
     given_with: str = ""
+    written_for: tuple[str, tuple[str, ...]] = ("", ())
     in_place: str = ""
 
     @property
     def output(self) -> str:
         """Name of the result."""
         return self.result or self.name
+
+    def is_asked_for(self, arguments: Mapping[str, Any]) -> bool:
+        """Return whether a call with these arguments writes it."""
+        is_given = not self.given_with or arguments[self.given_with] is not None
+        return is_given and self.is_chosen(arguments)
+
+    def is_chosen(self, arguments: Mapping[str, Any]) -> bool:
+        """Return whether the attribute of words does not leave it out."""
+        attribute, words = self.written_for
+        return not attribute or arguments[attribute] in words
 
 
 class IntArray(tuple[int, ...]):

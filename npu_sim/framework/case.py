@@ -112,6 +112,8 @@ class Inspection(OfTarget):
         Names of the tensors that have bound their sizes so far.
     empty
         Whether there is nothing to compute, as far as is known; ends the checks.
+    not_written
+        Names of outputs that the product leaves as they are, although the call asks for them.
     """
 
     operator: Operator
@@ -123,6 +125,7 @@ class Inspection(OfTarget):
     sizes: patterns.Sizes = field(default_factory=patterns.Sizes)
     bound: list[str] = field(default_factory=list)
     empty: bool = False
+    not_written: set[str] = field(default_factory=set)
 
     def given(self, names: str) -> Iterable[tuple[str, TensorSpec]]:
         """Return the tensors among some names that are given; all for no names."""
@@ -169,8 +172,8 @@ class Inspection(OfTarget):
             return None
 
     def is_written(self, output: Output) -> bool:
-        """Return whether the call writes an output: some depend on an optional input."""
-        return not output.given_with or output.given_with in self.specs
+        """Return whether the call writes an output: some depend on an argument."""
+        return output.name not in self.not_written and output.is_asked_for(self.arguments)
 
     def imply(self, output: Output) -> TensorSpec:
         """Return the spec of an output that was left out.

@@ -363,18 +363,18 @@ class Fits(Check):
 class NothingToDo(Check):
     """If the condition holds, the call is empty: later checks are skipped and no kernel runs.
 
-    ``condition`` is over sizes, for instance ``"rows == 0"``.
+    ``condition`` is over sizes and rules, for instance ``"rows == 0"``.
     """
 
     condition: str
 
     def __call__(self, call: Inspection) -> None:
         """Refuse nothing, but mark the call as empty."""
-        call.empty = bool(evaluate(self.condition, call.size))
+        call.empty = bool(evaluate(self.condition, call.number))
 
     def row_check(self, operator: Operator) -> RowCheck | None:
         """Return the condition over a row; the status is success."""
-        return RowCheck(Status.ACLNN_SUCCESS, in_row(self.condition))
+        return RowCheck(Status.ACLNN_SUCCESS, in_row(self.condition, operator.rule_names))
 
 
 ND = ("ND",)

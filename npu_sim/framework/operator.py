@@ -231,6 +231,9 @@ class Operator:
         and hint.
     bounds
         Functions of the largest values in a sweep, by the names that bounds of fields use.
+    c_forms
+        The declaration as other C functions take it, each with the title of its function: outputs
+        in place, other names of parameters, other defaults.
     c_order
         Names of the parameters of the C function, where their order is another than inputs,
         attributes, outputs.
@@ -293,6 +296,7 @@ class Operator:
     planner_failure: Status = TILING_FAILURE
     planner_message: Callable[[Any], tuple[str, str, str]] | None = None
     bounds: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
+    c_forms: tuple[Operator, ...] = ()
     c_order: tuple[str, ...] = ()
     package: str = ""
     families: tuple[str, ...] = ()

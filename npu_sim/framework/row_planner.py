@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from npu_sim.framework import checks, patterns
-from npu_sim.framework.arguments import COMMON_AXES, INT64_MAX, evaluate, names
+from npu_sim.framework.arguments import COMMON_AXES, INT64_MAX, Output, evaluate, names
 from npu_sim.framework.case import row_type
 from npu_sim.framework.operator import Operator
 from npu_sim.numbers.formats import TensorSpec
@@ -165,6 +165,11 @@ def _uncountable(operator: Operator) -> Iterator[str]:
         switch = switches.get(getattr(tensor, "given_with", "") or tensor.name)
         if tensor.optional and switch is None:
             continue
+        conditions = [f"row.{switch}"] if switch else []
+        if isinstance(tensor, Output) and tensor.written_for[0]:
+            attribute, chosen = tensor.written_for
+            codes = tuple(map(operator.axis(attribute).code, chosen))
+            conditions.append(f"row.{attribute} in {codes}")
         sizes = [
             f"row.{token.name} * {token.times} // {token.over}"
             for token in patterns.parse(tensor.pattern(values))
@@ -174,7 +179,7 @@ def _uncountable(operator: Operator) -> Iterator[str]:
         item_bytes = tuple(TensorSpec((), dtype).nbytes for dtype in dtypes)
         item = f"{item_bytes}[row.{tensor.dtype}]" if tensor.dtype in words else item_bytes[0]
         test = f"is_uncountable(({', '.join([str(item), *sizes])},))"
-        yield f"row.{switch} and {test}" if switch else test
+        yield " and ".join([*conditions, test])
 
 
 def is_uncountable(factors: Any) -> Any:

@@ -29,7 +29,7 @@ class SupportsDLPack(Protocol):
 Array: TypeAlias = SupportsArray | SupportsDLPack | list[Any] | tuple[Any, ...] | float
 Described: TypeAlias = TensorSpec | str | Array | None
 
-__all__ = ['diff', 'explain', 'limits', 'plan', 'prepare', 'run', 'embedding_dense_backward', 'conv_tbc_backward', 'rms_norm', 'rms_norm_grad', 'cross_entropy_loss_grad', 'moe_token_permute', 'moe_token_permute_grad', 'moe_token_unpermute', 'moe_token_unpermute_grad', 'swi_glu', 'swi_glu_grad', 'rotary_position_embedding', 'rotary_position_embedding_grad', 'apply_adam_w_v2']
+__all__ = ['diff', 'explain', 'limits', 'plan', 'prepare', 'run', 'embedding_dense_backward', 'conv_tbc_backward', 'rms_norm', 'rms_norm_grad', 'add_rms_norm', 'cross_entropy_loss_grad', 'moe_token_permute', 'moe_token_permute_grad', 'moe_token_unpermute', 'moe_token_unpermute_grad', 'swi_glu', 'swi_glu_grad', 'rotary_position_embedding', 'rotary_position_embedding_grad', 'apply_adam_w_v2']
 
 class EmbeddingDenseBackwardDescribed(TypedDict):
     grad: Described
@@ -139,6 +139,39 @@ class RmsNormGradNatural(TypedDict):
     dx: NotRequired[Any]
     dgamma: NotRequired[Any]
     gamma_dtype: NotRequired[Any]
+    dtype: NotRequired[Any]
+    col: NotRequired[Any]
+    row: NotRequired[Any]
+
+class AddRmsNormDescribed(TypedDict):
+    x1: NotRequired[Described]
+    x2: NotRequired[Described]
+    gamma: Described
+    epsilon: NotRequired[float]
+    outputs: NotRequired[Literal["full", "no_rstd", "y_only"]]
+    in_place: NotRequired[bool]
+    y: NotRequired[Described]
+    rstd: NotRequired[Described]
+    x: NotRequired[Described]
+
+class AddRmsNormComputed(TypedDict):
+    x1: Array
+    x2: Array
+    gamma: Array
+    epsilon: NotRequired[float]
+    outputs: NotRequired[Literal["full", "no_rstd", "y_only"]]
+    in_place: NotRequired[bool]
+
+class AddRmsNormNatural(TypedDict):
+    x1: NotRequired[Any]
+    x2: NotRequired[Any]
+    gamma: NotRequired[Any]
+    epsilon: NotRequired[Any]
+    outputs: NotRequired[Any]
+    in_place: NotRequired[Any]
+    y: NotRequired[Any]
+    rstd: NotRequired[Any]
+    x: NotRequired[Any]
     dtype: NotRequired[Any]
     col: NotRequired[Any]
     row: NotRequired[Any]
@@ -483,6 +516,11 @@ def diff(
 
 @overload
 def diff(
+    operator: Literal["add_rms_norm", "AddRmsNorm", "aclnnAddRmsNorm"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[AddRmsNormDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
     operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossGradDescribed]
 ) -> Comparison: ...
 
@@ -549,6 +587,11 @@ def explain(
 @overload
 def explain(
     operator: Literal["rms_norm_grad", "RmsNormGrad", "aclnnRmsNormGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RmsNormGradDescribed]
+) -> Explanation: ...
+
+@overload
+def explain(
+    operator: Literal["add_rms_norm", "AddRmsNorm", "aclnnAddRmsNorm"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[AddRmsNormDescribed]
 ) -> Explanation: ...
 
 @overload
@@ -623,6 +666,11 @@ def limits(
 
 @overload
 def limits(
+    operator: Literal["add_rms_norm", "AddRmsNorm", "aclnnAddRmsNorm"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[AddRmsNormNatural]
+) -> LimitTable: ...
+
+@overload
+def limits(
     operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[CrossEntropyLossGradNatural]
 ) -> LimitTable: ...
 
@@ -689,6 +737,11 @@ def plan(
 @overload
 def plan(
     operator: Literal["rms_norm_grad", "RmsNormGrad", "aclnnRmsNormGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RmsNormGradDescribed]
+) -> Plan: ...
+
+@overload
+def plan(
+    operator: Literal["add_rms_norm", "AddRmsNorm", "aclnnAddRmsNorm"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[AddRmsNormDescribed]
 ) -> Plan: ...
 
 @overload
@@ -763,6 +816,11 @@ def prepare(
 
 @overload
 def prepare(
+    operator: Literal["add_rms_norm", "AddRmsNorm", "aclnnAddRmsNorm"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[AddRmsNormDescribed]
+) -> Prepared: ...
+
+@overload
+def prepare(
     operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossGradDescribed]
 ) -> Prepared: ...
 
@@ -829,6 +887,11 @@ def run(
 @overload
 def run(
     operator: Literal["rms_norm_grad", "RmsNormGrad", "aclnnRmsNormGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[RmsNormGradComputed]
+) -> Result: ...
+
+@overload
+def run(
+    operator: Literal["add_rms_norm", "AddRmsNorm", "aclnnAddRmsNorm"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[AddRmsNormComputed]
 ) -> Result: ...
 
 @overload
@@ -901,6 +964,11 @@ def rms_norm_grad(
     *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ...,
 ) -> tuple[NDArray[Any], NDArray[Any]]: ...
 
+def add_rms_norm(
+    x1: Array, x2: Array, gamma: Array, epsilon: float = ..., outputs: Literal["full", "no_rstd", "y_only"] = ..., in_place: bool = ...,
+    *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ...,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...
+
 def cross_entropy_loss_grad(
     grad_loss: Array, log_prob: Array, target: Array, weight: Array | None = ..., reduction: Literal["none", "mean", "sum"] = ..., ignore_index: SupportsIndex = ..., label_smoothing: float = ..., lse_square_scale_for_zloss: float = ..., grad_zloss: Array | None = ..., lse_for_zloss: Array | None = ...,
     *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ...,
@@ -969,6 +1037,11 @@ def certificate(
 @overload
 def certificate(
     operator: Literal["rms_norm_grad", "RmsNormGrad", "aclnnRmsNormGrad"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[RmsNormGradComputed]
+) -> list[Certificate]: ...
+
+@overload
+def certificate(
+    operator: Literal["add_rms_norm", "AddRmsNorm", "aclnnAddRmsNorm"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[AddRmsNormComputed]
 ) -> list[Certificate]: ...
 
 @overload
@@ -1043,6 +1116,11 @@ def determinism(
 
 @overload
 def determinism(
+    operator: Literal["add_rms_norm", "AddRmsNorm", "aclnnAddRmsNorm"], *, random_orders: int = ..., seed: int = ..., adversarial: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., limits: Limits = ..., **arguments: Unpack[AddRmsNormComputed]
+) -> DeterminismStudy: ...
+
+@overload
+def determinism(
     operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], *, random_orders: int = ..., seed: int = ..., adversarial: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossGradComputed]
 ) -> DeterminismStudy: ...
 
@@ -1113,6 +1191,11 @@ def invariance(
 
 @overload
 def invariance(
+    operator: Literal["add_rms_norm", "AddRmsNorm", "aclnnAddRmsNorm"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[AddRmsNormComputed]
+) -> InvarianceStudy: ...
+
+@overload
+def invariance(
     operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossGradComputed]
 ) -> InvarianceStudy: ...
 
@@ -1179,6 +1262,11 @@ def precision(
 @overload
 def precision(
     operator: Literal["rms_norm_grad", "RmsNormGrad", "aclnnRmsNormGrad"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[RmsNormGradComputed]
+) -> PrecisionStudy: ...
+
+@overload
+def precision(
+    operator: Literal["add_rms_norm", "AddRmsNorm", "aclnnAddRmsNorm"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[AddRmsNormComputed]
 ) -> PrecisionStudy: ...
 
 @overload

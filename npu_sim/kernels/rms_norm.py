@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel, thread_scratch, threads_for
 from npu_sim.kernels.shared.square_sums import (
-    ALIGNED_BYTES,
     FOLDED,
     HALVING,
     LANES,
@@ -174,7 +173,7 @@ def rms_norm(
         HALVING: (_halved_rows, max(columns, LANE_COUNT)),
         PIECES: (_halved_rows, max(split.piece_columns, LANE_COUNT)),
         FOLDED: (_folded_rows, REGISTERS),
-        LISTS: (_listed_rows, REGISTERS + LIST_SLOTS + split.piece_columns + ALIGNED_BYTES),
+        LISTS: (_listed_rows, REGISTERS + LIST_SLOTS + split.piece_columns + split.granule),
     }[split.path]
     settings = Settings(np.float32(1) / np.float32(columns), epsilon, lookahead(x), streams_rows(y))
     scratch = thread_scratch(threads, scratch_size)

@@ -88,6 +88,8 @@ def _compare(
         return [InvarianceRow(name, output, None, note=error.message) for output in reference]
     return [
         _compare_output(name, output, before, restore(output, outputs[output]))
+        if output in outputs
+        else InvarianceRow(name, output, None, note=Text("not written"))
         for output, before in reference.items()
     ]
 

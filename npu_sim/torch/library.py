@@ -214,12 +214,15 @@ def operator_function(name: str) -> Callable[..., Any]:
         arguments = signature.bind(*args, **kwargs).arguments
         out = arguments.pop("out", None)
         if out is None and _matches_schema(operator, arguments):
-            values = (arguments.get(parameter.name, parameter.default) for parameter in inputs)
-            results = registered(*values)
+            values = {
+                parameter.name: arguments.get(parameter.name, parameter.default)
+                for parameter in inputs
+            }
+            results = registered(*values.values())
             if isinstance(results, torch.Tensor):
                 return results
             return tuple(
-                None if output.given_with and arguments.get(output.given_with) is None else result
+                result if output.is_asked_for(values) else None
                 for output, result in zip(operator.outputs, results, strict=True)
             )
         # PyTorch's operators take neither ``out`` nor arguments of other types; the checks of the

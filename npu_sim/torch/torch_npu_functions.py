@@ -6,8 +6,6 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from npu_sim.torch.operators import differentiable_functions
-
 HEADS_AXES = {"BSND": (0, 2, 1, 3), "BNSD": (0, 1, 2, 3), "BSH": (0, 2, 1, 3), "SBH": (1, 2, 0, 3)}
 """Axes of a tensor of four axes that give (batch, heads, tokens, columns), by layout."""
 CAUSAL = (2, 3)
@@ -97,14 +95,6 @@ def _of_sequences(
         q, k, v = (part.transpose(0, 1)[None] for part in rows)
         parts.append(_attention(q, k, v, options)[0].transpose(0, 1))
     return torch.cat(parts)
-
-
-def npu_add_rms_norm(
-    x1: torch.Tensor, x2: torch.Tensor, gamma: torch.Tensor, epsilon: float = 1e-6
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return (y, rstd, x) with x = x1 + x2."""
-    x = x1 + x2
-    return *differentiable_functions()["npu_rms_norm"](x, gamma, epsilon), x
 
 
 def npu_grouped_matmul(

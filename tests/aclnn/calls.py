@@ -118,6 +118,18 @@ def rms_norm(
     }
 
 
+def add_rms_norm(kind: int = FP32, rows: int = 60, columns: int = 128) -> dict[str, Any]:
+    return {
+        "x1": tensor(rows, columns, kind=kind),
+        "x2": tensor(rows, columns, kind=kind),
+        "gamma": tensor(columns, kind=kind),
+        "epsilon": 1e-6,
+        "yOut": tensor(rows, columns, kind=kind),
+        "rstdOut": tensor(rows, 1),
+        "xOut": tensor(rows, columns, kind=kind),
+    }
+
+
 def rotary(kind: int = FP32, rows: int = 60, columns: int = 128) -> dict[str, Any]:
     return {
         "x": tensor(rows, 1, 4, columns, kind=kind),
@@ -261,6 +273,7 @@ CALLS = {
     "conv_tbc_backward": conv,
     "rms_norm": rms_norm,
     "rms_norm_grad": rms_norm_grad,
+    "add_rms_norm": add_rms_norm,
     "cross_entropy_loss_grad": cross_entropy,
     "moe_token_permute": moe_permute,
     "moe_token_permute_grad": moe,

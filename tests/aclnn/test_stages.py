@@ -49,6 +49,7 @@ PROTOTYPES = {
     "embedding_dense_backward": "grad indices numWeights paddingIdx scaleGradByFreq out",
     "conv_tbc_backward": "self input weight bias pad cubeMathType gradInput gradWeight gradBias",
     "rms_norm": "x gamma epsilon yOut rstdOut",
+    "add_rms_norm": "x1 x2 gamma epsilon yOut rstdOut xOut",
     "swi_glu": "x dim out",
     "swi_glu_grad": "yGrad x dim out",
     "rotary_position_embedding": "x cos sin mode out",
@@ -73,6 +74,8 @@ PROTOTYPES = {
     ),
 }
 """Parameters of the product documents ("接口原型"), in their order."""
+IMPLIED = {"add_rms_norm": {"outputs", "in_place"}}
+"""Arguments that follow from null pointers, and from the name of the function."""
 
 
 @pytest.mark.parametrize("operator", OPERATOR_NAMES)
@@ -92,7 +95,44 @@ def test_parameters_are_those_of_the_product_document(operator):
         argument.name
         for argument in load_operator(operator).arguments
         if not getattr(argument, "in_place", "")
-    }
+    } - IMPLIED.get(operator, set())
+
+
+@pytest.mark.parametrize(
+    ("missing", "status", "key", "size"),
+    [
+        ((), 0, 12, 16777728),
+        (("rstdOut",), 0, 112, 16778240),
+        (("rstdOut", "xOut"), 0, 1012, 16778752),
+        (("xOut",), MISSING, None, 0),
+        (("yOut",), MISSING, None, 0),
+    ],
+)
+def test_null_pointers_of_outputs_choose_the_mode_of_add_rms_norm(missing, status, key, size):
+    call = CALLS["add_rms_norm"](FP16) | dict.fromkeys(missing)
+    if "rstdOut" in missing:
+        call["gamma"] = AclTensor((1, 128), FP16, data=call["gamma"].array[None])
+    found = first_stage("add_rms_norm", call)
+    assert (found.status, found.workspaceSize) == (status, size)
+    assert key is None or found.executor.plan.tiling_key == key
+
+
+def test_add_rms_norm_in_place_writes_its_inputs():
+    call = CALLS["add_rms_norm"]()
+    expected = npu_sim.add_rms_norm(*(call[name].array for name in ("x1", "x2", "gamma")))
+    first = aclnn.aclnnInplaceAddRmsNormGetWorkspaceSize
+    names = ("x1Ref", "x2Ref", "gamma", "epsilon", "rstdOut")
+    assert tuple(inspect.signature(first).parameters) == names
+    x1, x2, rstd = call["x1"], call["x2"], call["rstdOut"]
+    status, size, executor = first(x1, x2, call["gamma"], 1e-6, rstd)
+    assert (status, size, executor.plan.kernel) == (0, 16777472, "InplaceAddRmsNorm")
+    assert aclnn.aclnnAddRmsNorm(np.empty(size, "u1"), size, executor, None) == INVALID
+    assert aclnn.aclnnInplaceAddRmsNorm(np.empty(size, "u1"), size, executor, None) == 0
+    for given, wanted in zip((x1, rstd, x2), expected, strict=True):
+        assert np.array_equal(given.array, wanted)
+    assert first(x1, x2, call["gamma"], 1e-6, None).status == MISSING
+    other = AclTensor((60, 64), FP32, data=np.zeros((60, 64), np.float32))
+    assert first(x1, other, call["gamma"], 1e-6, rstd).status == 561002
 
 
 @pytest.mark.parametrize("operator", OPERATOR_NAMES)

@@ -16,7 +16,7 @@ def test_every_golden_line_is_reproduced(kernel):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_golden_data_has_every_kind_of_line(kernel):
     lines = [line["expect"] for line in tiling_lines(f"ascend_950/{kernel}")]
-    assert len(lines) >= 500
+    assert len(lines) >= 420
     assert {line["status"] for line in lines} == {"success", "failed"}
     assert len({line.get("tiling_key") for line in lines}) > 2
 

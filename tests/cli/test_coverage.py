@@ -30,6 +30,7 @@ EVERY_CALL = [
         if not any(str(value).startswith("0x") for value in call.values())  # nothing to compute
     ),
     ("rms_norm", {"x": X, "gamma": "1024:bf16"}),
+    ("add_rms_norm", {"x1": X, "x2": X, "gamma": "1024:bf16"}),
     ("swi_glu", {"x": X}),
     ("swi_glu_grad", {"y_grad": "4096x512:bf16", "x": X}),
     ("rotary_position_embedding", {"x": TURNED, "cos": "1x128x1x128:bf16"}),

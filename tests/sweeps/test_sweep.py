@@ -235,6 +235,7 @@ BIG = "1,2097152,2147483648,1099511627776"
 BEYOND_INT64 = {
     "rms_norm": {"row": BIG, "col": f"8,{BIG}", "dtype": "fp32,bf16"},
     "swi_glu": {"row": BIG, "col": BIG, "dtype": "fp32,bf16"},
+    "add_rms_norm": {"row": BIG, "col": f"8,{BIG}", "outputs": "full,y_only", "dtype": "fp16"},
     "cross_entropy_loss_grad": {"N": BIG, "C": BIG},
 }
 

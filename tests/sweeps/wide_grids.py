@@ -29,6 +29,14 @@ WIDE_GRIDS = {
         "maximize": "true,false",
         **MODES,
     },
+    "add_rms_norm": {
+        "row": "0..10000000:log",
+        "col": "0..100000:log",
+        "dtype": DTYPES,
+        "outputs": "full,no_rstd,y_only",
+        "in_place": "true,false",
+        **MODES,
+    },
     "swi_glu": SWI_GLU,
     "swi_glu_grad": SWI_GLU,
     "embedding_dense_backward": {

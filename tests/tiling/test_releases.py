@@ -9,7 +9,13 @@ from npu_sim.cores import release_names
 from npu_sim.tiling import plan_kernel
 from tests.golden import release_lines, tiling_lines
 
-KERNELS = ("embedding_dense_grad_v2", "rms_norm_grad", "rms_norm", "cross_entropy_loss_grad")
+KERNELS = (
+    "embedding_dense_grad_v2",
+    "rms_norm_grad",
+    "rms_norm",
+    "cross_entropy_loss_grad",
+    "add_rms_norm",
+)
 SAME_AT_EVERY_RELEASE = ("moe_token_permute_grad",)
 FP32_ONLY = ("embedding_dense_grad_v2", "8.3")
 """The kernel of this release takes fp32 only: no golden result has 16 bits."""
@@ -38,6 +44,7 @@ def test_the_golden_data_has_every_release_but_the_newest():
         "rms_norm_grad": {"8.3": 359, "8.5": 359, "9.0": 359},
         "rms_norm": {"8.3": 368, "8.5": 20},
         "cross_entropy_loss_grad": {"8.3": 129, "8.5": 129},
+        "add_rms_norm": {"8.3": 570, "8.5": 150, "9.0": 77},
     }
 
 

@@ -66,6 +66,11 @@ FUNCTIONS = {
     ),
     "rms_norm": (lambda x, gamma: simulated.rms_norm(x, (16,), gamma, 1e-6), normalised, NORM),
     "npu_rms_norm": (lambda *tensors: simulated.npu_rms_norm(*tensors)[0], normalised, NORM),
+    "npu_add_rms_norm": (
+        lambda *tensors: torch.stack(simulated.npu_add_rms_norm(*tensors)[::2]),
+        lambda x1, x2, gamma: torch.stack((normalised(x1 + x2, gamma), x1 + x2)),
+        (NORM[0], normal(3, 2, 16), NORM[1]),
+    ),
     "cross_entropy": (
         lambda logits: simulated.cross_entropy(logits, LABELS),
         lambda logits: cross_entropy(logits, LABELS),
@@ -200,6 +205,7 @@ def test_a_derivative_is_right_or_refused_by_name(name, transform):
     if value is None:
         operator = name.removeprefix("npu_").removesuffix("_loss").replace("swiglu", "swi_glu")
         operator = operator.replace("rotary_mul", "rotary_position_embedding")
+        operator = operator.replace("add_rms_norm", "rms_norm")  # whose gradient it has
         assert f"npu_sim::{operator}" in message
     else:
         assert_close(value, MAY_BE_REFUSED[transform](theirs, tensors))

@@ -54,8 +54,6 @@ FOLDED = 3
 LISTS = 4
 """Ascend 950, key 2001: rows in pieces, whose sums go to lists."""
 
-ALIGNED_BYTES = 512
-"""The squares of a piece are filled with zeros up to a multiple of this many bytes of x."""
 REGISTERS = 4 * LANE_COUNT
 """Scratch of Ascend 950: four registers, then the lists, then the squares of a piece."""
 LIST_SLOTS = 3 * SLOTS
@@ -76,6 +74,8 @@ class Split(NamedTuple):
     """With `FOLDED`, the elements that the first fold of a row leaves."""
     pieces: int = 0
     """With `LISTS`, the pieces of the power of two below a row."""
+    granule: int = 0
+    """With `LISTS`, the squares of a piece are padded to a multiple of this."""
 
 
 @device_function
@@ -189,10 +189,11 @@ def folded_sum(x, split: Split, scratch: Floats) -> np.float32:
 
 
 @device_function
-def _piece_sum(x: NDArray[Any], begin: int, count: int, power: int, scratch: Floats) -> np.float32:
+def _piece_sum(
+    x: NDArray[Any], begin: int, count: int, power: int, granule: int, scratch: Floats
+) -> np.float32:
     """Return ``S(count, power)`` of the squares from ``begin`` on."""
-    step = ALIGNED_BYTES // x.itemsize
-    padded = (count + step - 1) // step * step
+    padded = (count + granule - 1) // granule * granule
     squares = scratch[REGISTERS + LIST_SLOTS :]
     _put_squares(x, begin, begin + count, padded, squares)
     sums, lanes = scratch[:LANE_COUNT], scratch[LANE_COUNT : 2 * LANE_COUNT]
@@ -216,10 +217,10 @@ def listed_sum(x, split: Split, scratch: Floats) -> np.float32:
             second, second_power = tail, half
         elif number == pairs and tail > 0:
             first, first_power, second, second_power = half + tail, half, half, half
-        slot = _piece_sum(x, begin, first, first_power, scratch)
+        slot = _piece_sum(x, begin, first, first_power, split.granule, scratch)
         begin += first
         if second > 0:
-            slot = slot + _piece_sum(x, begin, second, second_power, scratch)
+            slot = slot + _piece_sum(x, begin, second, second_power, split.granule, scratch)
             begin += second
         add_slot(levels, number, slot, lanes, 1)
     return level(levels, split.pieces, lanes)

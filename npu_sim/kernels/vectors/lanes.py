@@ -501,6 +501,50 @@ def load(array: Stored, index: int) -> Floats:
     return np.array([widen(element) for element in line], np.float32)
 
 
+def _rounds(lanes: Any, like: Any) -> LanesType | None:
+    is_stored = lanes_of(like) is not None and isinstance(lanes, LanesType)
+    return lanes if is_stored else None
+
+
+def _rounded(context: Any, builder: ir.IRBuilder, kinds: Any, lanes: Any, like: Any) -> ir.Value:
+    count, kind = kinds[0].count, kinds[1].dtype
+    if kind == types.float32:
+        return lanes
+    if kind == types.uint16:
+        bits = round_to_bfloat(builder, lanes, count)
+        upper = builder.and_(bits, constant_vector(I32, count, _UPPER_HALF))
+        return builder.bitcast(upper, kinds[0].vector)
+    halves = narrow_to_half(context, builder, lanes, count)
+    if has_half_conversions():
+        return builder.fpext(halves, kinds[0].vector)
+    widened = types.float32(types.int16)
+    return _lane_by_lane(context, builder, lambda bits: fp16_to_fp32(bits), widened, halves, FLOAT)
+
+
+@instruction(_rounds, _rounded)
+def rounded(lanes: Floats, like: Stored) -> Floats:
+    """Return lanes rounded once to the storage type of ``like``, and widened again."""
+    return np.array([widen(narrow(value, like)) for value in lanes], np.float32)
+
+
+def _saturated(
+    context: Any, builder: ir.IRBuilder, kinds: Any, lanes: Any, largest: Any
+) -> ir.Value:
+    count, value = kinds[0].count, lanes
+    high = splat_numbers(builder, largest, count)
+    for comparison, bound in ((">", high), ("<", builder.fneg(high))):
+        value = builder.select(builder.fcmp_ordered(comparison, value, bound), bound, value)
+    is_nan = builder.fcmp_unordered("uno", lanes, lanes)
+    return builder.select(is_nan, ir.Constant(kinds[0].vector, None), value)
+
+
+@instruction(lambda lanes, largest: common_lanes((lanes, largest)), _saturated)
+def saturated(lanes: Floats, largest: np.float32) -> Floats:
+    """Return lanes within a largest magnitude, with 0 for nan."""
+    clipped: Floats = np.clip(lanes, -largest, largest)
+    return np.where(np.isnan(lanes), ZERO, clipped)
+
+
 @instruction(stored_lanes, partial(emit_store, round_to_bfloat, False))
 def store(array: Stored, index: int, lanes: Floats) -> None:
     """Round once to the storage type and store from ``index`` on."""

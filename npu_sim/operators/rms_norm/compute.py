@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Case, Caveat, Run, caveat, to_fp32, unsupported_values
+from npu_sim.framework.vocabulary import Case, Run, to_fp32, unsupported_values
 from npu_sim.numbers.values import normal
-from npu_sim.operators.shared.normalised_rows.compute import BLOCK_ELEMENTS, draw_gamma
+from npu_sim.operators.shared.normalised_rows.compute import (
+    BLOCK_ELEMENTS,
+    draw_gamma,
+    overflowing_rows,
+)
 from npu_sim.tiling import rms_norm as tiler
 
 if TYPE_CHECKING:
     from npu_sim.kernels.shared.square_sums import Split
-
-LARGEST_SQUARED = 1.8446743e19
-"""Largest magnitude with a finite square in fp32 (page, "Special values")."""
 
 
 def split_of(case: Case) -> "Split":
@@ -53,28 +54,7 @@ def compute_rows(run: Run, split_of_case: Callable[[Case], "Split"]) -> None:
             run.written("y").reshape(shape),
             rstd,
         )
-    run.caveats += _overflowing_rows(run.tensors["x"].reshape(shape), rstd)
-
-
-def _overflowing_rows(x: np.ndarray, rstd: np.ndarray) -> tuple[Caveat, ...]:
-    """Warn of rows whose sum overflows despite finite inputs; rstd is 0 in these rows only."""
-    if rstd.all():
-        return ()
-    rows = np.flatnonzero(rstd == 0)
-    sizes = np.abs(x[rows].astype(np.float32))
-    found = int(np.count_nonzero((np.isfinite(sizes) & (sizes > LARGEST_SQUARED)).any(axis=1)))
-    if not found:
-        return ()
-    return (
-        caveat(
-            "squares_overflow",
-            "x",
-            "{found} rows have a finite element above {largest_squared}, whose square is inf: "
-            "their rstd is 0",
-            found=found,
-            largest_squared=f"{LARGEST_SQUARED:g}",
-        ),
-    )
+    run.caveats += overflowing_rows(run.tensors["x"].reshape(shape), rstd)
 
 
 def formula(

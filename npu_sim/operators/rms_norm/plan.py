@@ -19,9 +19,9 @@ from npu_sim.framework.vocabulary import (
     ceil_div,
     counted,
     decision,
-    to_fp32,
     vector_plan,
 )
+from npu_sim.operators.shared.normalised_rows.plan import zero_epsilon_caveats
 from npu_sim.tiling import rms_norm as tiler
 
 RSTD_GROUP = 8
@@ -204,13 +204,3 @@ def _caveats(case: Case) -> Iterator[Caveat]:
 def _until(tiling_key: int) -> str:
     """Return the release from which the offsets of a key are wide enough."""
     return Text("release {release}", release="9.1" if tiling_key == tiler.KEY_NORMAL else "9.1.1")
-
-
-def zero_epsilon_caveats(case: Case) -> Iterator[Caveat]:
-    """Warn of an epsilon that is 0 in fp32."""
-    if to_fp32(case.arguments.epsilon) == 0:
-        yield caveat(
-            "zero_rows_without_epsilon",
-            "epsilon",
-            "epsilon is 0 in fp32: a row of zeros has rstd inf and y nan",
-        )

@@ -15,7 +15,12 @@ from dataclasses import replace
 
 from npu_sim.framework.vocabulary import FP32_BYTES, VECTOR_LANES, Plan, TensorSpec, ceil_div
 from npu_sim.operators.shared.instructions import buffer_sizes, instructions_by_core
-from npu_sim.operators.shared.normalised_rows.timeline import NormalisedRows
+from npu_sim.operators.shared.normalised_rows.timeline import (
+    NormalisedRows,
+    copy_of,
+    gamma_in,
+    rstd_out,
+)
 from npu_sim.tiling.rms_norm import KEY_MERGE_N, KEY_SINGLE_ROW, KEY_SPLIT_D, RSTD_ROWS
 from npu_sim.timelines import (
     LANES,
@@ -29,7 +34,6 @@ from npu_sim.timelines import (
     Node,
     Program,
     Step,
-    Tile,
     View,
     Work,
     by_rows,
@@ -124,30 +128,6 @@ def _rstd_from_sums(rows: int) -> tuple[Work, ...]:
     """Return mean, epsilon, square root, and the division of a duplicated 1 by it."""
     scalar, root = fp32.combine_scalar(rows), fp32.exp_root_or_quotient(rows)
     return scalar, scalar, root, fp32.fill(rows), root
-
-
-def copy_of(x: TensorSpec, elements: int) -> Copy:
-    """Return a copy of a part of x or y, which have the same size."""
-    return Copy(x.itemsize * elements, elements, tensor_bytes=x.nbytes)
-
-
-def gamma_in(columns: int, gamma_bytes: int, *live: str, widens: bool = False) -> Tile:
-    """Return the tile that copies gamma in, and may widen it."""
-    return vector_tile(
-        (Copy(gamma_bytes * columns, columns),),
-        fp32.widen(columns, gamma_bytes) if widens else (),
-        step=Step("gamma", "gamma is copied in", ("gamma",), live=("gamma", *live)),
-    )
-
-
-def rstd_out(rows: int, held: tuple[str, ...] = ("gamma",)) -> Tile:
-    """Return the tile that copies out rstd while ``held`` stays on the chip."""
-    return vector_tile(
-        copy_out=(Copy(FP32_BYTES * rows, rows),),
-        step=Step(
-            "rstd", "rstd of rows {rows} is copied out", (), ("rstd",), held, ("rstd", *held)
-        ),
-    )
 
 
 def _whole_rows(columns: int, x: TensorSpec, gamma: int, squares_replace_x: bool) -> RowGroup:

@@ -115,10 +115,10 @@ NO_TILING: Tiling = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 
-def full_load_columns(problem: Problem) -> int:
+def full_load_columns(columns: int, dtype: int) -> int:
     """Return the columns of a row padded to blocks of x (page, "a")."""
-    size = element_bytes(problem.dtype)
-    return align(problem.col * size, 32) // size
+    size = element_bytes(dtype)
+    return align(columns * size, 32) // size
 
 
 def fold_of(columns_aligned: int) -> int:
@@ -129,7 +129,7 @@ def fold_of(columns_aligned: int) -> int:
 def rows_in_ub(problem: Problem, device: Device) -> int:
     """Return the rows that fit the Unified Buffer on key 5000 (page, "n"); may be negative."""
     size, gamma_size = element_bytes(problem.dtype), element_bytes(problem.gamma_dtype)
-    columns = full_load_columns(problem)
+    columns = full_load_columns(problem.col, problem.dtype)
     # The planner counts a number of floats as bytes.
     sums = align(ceil_div(fold_of(columns), VECTOR_LANES), 32)
     left = usable_bytes(device) - FULL_LOAD_RESERVED_BYTES - columns * gamma_size
@@ -139,7 +139,8 @@ def rows_in_ub(problem: Problem, device: Device) -> int:
 
 def loads_whole_rows(problem: Problem, device: Device, rules: Any) -> bool:
     """Return whether a row is narrow enough and fits the Unified Buffer: key 5000."""
-    return full_load_columns(problem) <= WIDEST_FULL_LOAD and rows_in_ub(problem, device) >= 1
+    columns = full_load_columns(problem.col, problem.dtype)
+    return columns <= WIDEST_FULL_LOAD and rows_in_ub(problem, device) >= 1
 
 
 def piece_columns(problem: Problem, device: Device) -> int:
@@ -161,7 +162,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     block_dim, rows_per_core, last = equal_parts(problem.row, device.vector_cores)
     average = float(np.float32(1) / np.float32(problem.col))
     if loads_whole_rows(problem, device, rules):
-        aligned = full_load_columns(problem)
+        aligned = full_load_columns(problem.col, problem.dtype)
         return Tiling(
             status=SUCCESS,
             tiling_key=KEY_FULL_LOAD,

@@ -112,6 +112,11 @@ def rms_norm(torch, npu, t, a):
     return {"y": y, "rstd": rstd}
 
 
+def add_rms_norm(torch, npu, t, a):
+    y, rstd, x = npu.npu_add_rms_norm(t["x1"], t["x2"], t["gamma"], a["epsilon"])
+    return {"y": y, "rstd": rstd, "x": x}
+
+
 def rms_norm_grad(torch, npu, t, a):
     x, gamma = t["x"].requires_grad_(), t["gamma"].requires_grad_()
     y, rstd = npu.npu_rms_norm(x, gamma, 1e-6)
@@ -256,6 +261,7 @@ EXPERTS = 64
 INTEGERS = ("int32", "int64")
 CALLS = {
     "rms_norm": Call(rms_norm),
+    "add_rms_norm": Call(add_rms_norm, reach={"outputs": ("full",), "in_place": (False,)}),
     "rms_norm_grad": Call(rms_norm_grad, derived=("rstd",), by_gradient=True),
     "embedding_dense_backward": Call(
         embedding_dense_backward, {"indices": "num_weights"}, reach={"indices_dtype": INTEGERS}

@@ -115,6 +115,7 @@ aten.impl("conv_tbc_backward", conv_tbc_backward, "CPU")
 torch._fused_adamw_ = simulated.fused_adamw_
 torch.Tensor.npu = torch.Tensor.clone
 npu_rms_norm = simulated.npu_rms_norm
+npu_add_rms_norm = simulated.npu_add_rms_norm
 npu_cross_entropy_loss = simulated.npu_cross_entropy_loss
 npu_moe_token_permute = simulated.npu_moe_token_permute
 npu_moe_token_unpermute = simulated.npu_moe_token_unpermute

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from npu_sim.framework.vocabulary import Case, Run
 from npu_sim.operators.rms_norm.compute import compute_rows
+from npu_sim.tiling.ascend_950.rms_norm import SPLIT_ALIGNMENT_BYTES
 
 if TYPE_CHECKING:
     from npu_sim.kernels.shared.square_sums import Split
@@ -17,9 +18,9 @@ def split_of(case: Case) -> "Split":
     from npu_sim.kernels.shared.square_sums import FOLDED, LISTS, Split
 
     tiling = case.tiling
-    return Split(
-        FOLDED if tiling.fold > 0 else LISTS, tiling.ub_factor, tiling.fold, tiling.ub_loop
-    )
+    path = FOLDED if tiling.fold > 0 else LISTS
+    granule = SPLIT_ALIGNMENT_BYTES // case.specs["x"].itemsize
+    return Split(path, tiling.ub_factor, tiling.fold, tiling.ub_loop, granule)
 
 
 def compute(run: Run) -> None:

@@ -17,7 +17,8 @@ from npu_sim.framework.vocabulary import (
     decision,
     vector_plan,
 )
-from npu_sim.operators.rms_norm.plan import workspace_parts, zero_epsilon_caveats
+from npu_sim.operators.rms_norm.plan import workspace_parts
+from npu_sim.operators.shared.normalised_rows.plan import zero_epsilon_caveats
 from npu_sim.tiling.ascend_950 import rms_norm as tiler
 from npu_sim.tiling.rms_norm import row_range
 
@@ -38,7 +39,7 @@ FULL_LOAD = Condition(
 
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
-    tiling, col_align = case.tiling, tiler.full_load_columns(case.row)
+    tiling, col_align = case.tiling, tiler.full_load_columns(case.row.col, case.row.dtype)
     path, reason, per_core = _path(case, col_align)
     return vector_plan(
         case,

@@ -6,7 +6,8 @@ Source: specification page ``rms_norm_950``.
 from dataclasses import replace
 
 from npu_sim.framework.vocabulary import Plan, TensorSpec
-from npu_sim.operators.rms_norm.timeline import copy_of, gamma_in, rstd_out, tensor_views
+from npu_sim.operators.rms_norm.timeline import tensor_views
+from npu_sim.operators.shared.normalised_rows.timeline import copy_of, gamma_in, rstd_out
 from npu_sim.tiling.ascend_950 import rms_norm as tiler
 from npu_sim.timelines import (
     Loop,

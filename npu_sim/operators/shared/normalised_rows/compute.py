@@ -2,14 +2,37 @@
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import TensorSpec, numpy_dtype
+from npu_sim.framework.vocabulary import Caveat, TensorSpec, caveat, numpy_dtype
 
 BLOCK_ELEMENTS = 1 << 22
 """Elements of a formula computed at a time; limits the size of temporaries."""
 GAMMA_SPREAD = np.float32(0.1)
+LARGEST_SQUARED = 1.8446743e19
+"""Largest magnitude with a finite square in fp32 (page ``rms_norm``, "Special values")."""
 
 
 def draw_gamma(random: "np.random.Generator", spec: TensorSpec) -> np.ndarray:
     """Return random scales near 1, like those of a trained network."""
     gamma: np.ndarray = 1 + GAMMA_SPREAD * random.standard_normal(spec.shape, np.float32)
     return gamma.astype(numpy_dtype(spec.dtype), copy=False)
+
+
+def overflowing_rows(x: np.ndarray, rstd: np.ndarray) -> tuple[Caveat, ...]:
+    """Warn of rows whose sum overflows despite finite inputs; rstd is 0 in these rows only."""
+    if rstd.all():
+        return ()
+    rows = np.flatnonzero(rstd == 0)
+    sizes = np.abs(x[rows].astype(np.float32))
+    found = int(np.count_nonzero((np.isfinite(sizes) & (sizes > LARGEST_SQUARED)).any(axis=1)))
+    if not found:
+        return ()
+    return (
+        caveat(
+            "squares_overflow",
+            "x",
+            "{found} rows have a finite element above {largest_squared}, whose square is inf: "
+            "their rstd is 0",
+            found=found,
+            largest_squared=f"{LARGEST_SQUARED:g}",
+        ),
+    )

@@ -1,4 +1,4 @@
-"""Instruction lists of RmsNorm and RmsNormGrad: rows of one dtype in adjacent buffers.
+"""Rows that are normalised: copies of their tiles, and lists of their instructions.
 
 Source: specification page ``estimate``, "Instruction lists".
 """
@@ -7,7 +7,19 @@ from collections.abc import Sequence
 
 from npu_sim.framework.vocabulary import FP32_BYTES, VECTOR_LANES, Plan, TensorSpec
 from npu_sim.operators.shared.instructions import buffer_sizes, placed
-from npu_sim.timelines import NARROWING, WIDENING, Issue, Issues, full_repeats, starts_of
+from npu_sim.timelines import (
+    NARROWING,
+    WIDENING,
+    Copy,
+    Issue,
+    Issues,
+    Step,
+    Tile,
+    fp32,
+    full_repeats,
+    starts_of,
+    vector_tile,
+)
 
 COMPARED_DTYPES = {"bfloat16"}
 """dtypes of x and gamma that were compared with a device (page, "Residuals"), for whole repeats."""
@@ -43,3 +55,27 @@ class NormalisedRows:
     def widened_gamma(self, elements: int) -> Issues:
         """Return the cast of a 16-bit gamma to fp32."""
         return (full_repeats(WIDENING, elements),) if self.widens_gamma else ()
+
+
+def copy_of(x: TensorSpec, elements: int) -> Copy:
+    """Return a copy of a part of x or y, which have the same size."""
+    return Copy(x.itemsize * elements, elements, tensor_bytes=x.nbytes)
+
+
+def gamma_in(columns: int, gamma_bytes: int, *live: str, widens: bool = False) -> Tile:
+    """Return the tile that copies gamma in, and may widen it."""
+    return vector_tile(
+        (Copy(gamma_bytes * columns, columns),),
+        fp32.widen(columns, gamma_bytes) if widens else (),
+        step=Step("gamma", "gamma is copied in", ("gamma",), live=("gamma", *live)),
+    )
+
+
+def rstd_out(rows: int, held: tuple[str, ...] = ("gamma",)) -> Tile:
+    """Return the tile that copies out rstd while ``held`` stays on the chip."""
+    return vector_tile(
+        copy_out=(Copy(FP32_BYTES * rows, rows),),
+        step=Step(
+            "rstd", "rstd of rows {rows} is copied out", (), ("rstd",), held, ("rstd", *held)
+        ),
+    )

@@ -1,0 +1,1 @@
+"""AddRmsNorm: declaration, plan, computation, timeline and studies."""

@@ -1,0 +1,306 @@
+"""Studies of AddRmsNorm: its sum of squares, what decides its bits, and what it replaces.
+
+Source: specification page ``add_rms_norm``.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.framework.vocabulary import Case, Result, Text
+from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
+from npu_sim.operators.add_rms_norm.compute import arithmetic_of, inverse_roots, split_of
+from npu_sim.operators.shared.normalised_rows.study import (
+    ROOT_IN_FP32,
+    contradictions,
+    ends_of_rstd,
+    row_claim,
+    scaled_after_rounding,
+    scaled_by_more,
+)
+from npu_sim.operators.shared.open_rules import between
+from npu_sim.operators.shared.study import (
+    Changes,
+    Claim,
+    Experiment,
+    Function,
+    InDumps,
+    OpenRule,
+    Restore,
+    Shown,
+    StudyCall,
+    Values,
+    WrappedCall,
+    different,
+    single_terms,
+    study_call,
+    trees,
+)
+from npu_sim.operators.shared.unfused import Ends, Formulas, is_16_bit, short
+
+if TYPE_CHECKING:
+    from npu_sim.kernels.add_rms_norm import Arithmetic
+    from npu_sim.kernels.shared.square_sums import Split
+
+
+def claims(call: StudyCall) -> Iterator[Claim]:
+    """Yield the tree of the sum of squares of a row, where a call gives rstd."""
+    columns = range(call.case.row.col)
+    piece = split_of(call.case).piece_columns
+    pieces = [trees.lane_sum(columns[start : start + piece]) for start in columns[::piece]]
+    if "rstd" in call.case.specs:
+        yield row_claim(call, trees.left_fold(pieces))
+
+
+terms = single_terms(y="(x1+x2)*rstd*gamma", rstd="1/sqrt(mean(x^2)+epsilon)", x="x1+x2")
+"""No output is a sum."""
+
+
+def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
+    """Yield the bounds of rstd, which contains a root and a quotient, and of y."""
+    yield from rules_of_root(call, result, split_of, arithmetic_of)
+
+
+def rules_of_root(
+    call: StudyCall,
+    result: Result,
+    split: Callable[[Case], "Split"],
+    arithmetic: Callable[[Case], "Arithmetic"],
+) -> Iterator[OpenRule]:
+    """Yield the bounds of rstd and y, with the kernel's arguments on a product."""
+    case = call.case
+    if case.empty:
+        return
+    rounding, shape = arithmetic(case), (case.row.row, case.row.col)
+    rstd = inverse_roots(case, call.tensors, split(case), rounding)
+    ends = ends_of_rstd(rstd)
+    if "rstd" in result.outputs:
+        yield between(result, "rstd", ends, ROOT_IN_FP32)
+    dtype = case.specs["x1"].dtype
+    stored = partial(narrow_array, dtype=dtype, saturate=call.profile.saturates)
+    x1, x2 = (widen_array(call.tensors[name]).reshape(shape) for name in ("x1", "x2"))
+    gamma = widen_array(call.tensors["gamma"]).reshape(-1)
+    with np.errstate(all="ignore"):
+        x = x1 + x2
+        if rounding.squares_rounded or rounding.rereads:
+            x = widen_array(stored(x))
+        if rounding.rereads and rounding.clears_sign:
+            x = x + np.float32(0)
+        scaled = [x * end[:, np.newaxis] for end in ends]
+        if rounding.rounds_twice:
+            scaled = [widen_array(stored(product)) for product in scaled]
+        low, high = (product * gamma for product in scaled)
+    yield between(result, "y", (low, high), ROOT_IN_FP32, stored)
+
+
+def unfused(call: StudyCall, output: str) -> Formulas:
+    """Yield y and rstd as Add and RmsNorm give them, and y as frameworks compute it."""
+    if output in ("y", "rstd"):
+        yield Text("x1 + x2 rounded, then RmsNorm"), partial(_add_then_norm, call, output)
+    if output != "y":
+        return
+    operands = _sum_of(call), call.tensors["gamma"].reshape(-1), float(call.arguments.epsilon)
+    if is_16_bit(operands[0]):
+        text = Text(
+            "x1 + x2 rounded, then x*rstd rounded to {dtype} before gamma, as transformers and "
+            "PyTorch do",
+            dtype=short(operands[0].dtype),
+        )
+        yield text, partial(_shaped, call, scaled_after_rounding, operands)
+    yield (
+        Text("x1 + x2 rounded, then gamma + 1 in fp32, as Gemma does"),
+        partial(_shaped, call, scaled_by_more, operands),
+    )
+
+
+def _sum_of(call: StudyCall) -> np.ndarray:
+    """Return x1 + x2, rounded once, as rows."""
+    x1, x2 = (widen_array(call.tensors[name]) for name in ("x1", "x2"))
+    total = narrow_array(x1 + x2, call.case.specs["x1"].dtype)
+    return total.reshape(call.case.row.row, call.case.row.col)
+
+
+def _shaped(call: StudyCall, formula: Callable[..., Ends], operands: Any) -> Ends:
+    low, high = (end.reshape(call.tensors["x1"].shape) for end in formula(*operands))
+    return low, high
+
+
+def add_and_norm(call: StudyCall) -> dict[str, np.ndarray]:
+    """Return what Add and then RmsNorm of the product give, in the shapes of the call."""
+    total = _sum_of(call)
+    norm = {"x": total, "gamma": call.tensors["gamma"].reshape(-1)}
+    options = {"product": call.profile, "epsilon": call.arguments.epsilon}
+    outputs = study_call("rms_norm", {**norm, **options}).run().outputs
+    results = {"y": outputs["y"], "rstd": outputs["rstd"], "x": total}
+    return {
+        output.output: results[output.output].reshape(call.case.specs[output.name].shape)
+        for output in call.case.outputs
+    }
+
+
+def _add_then_norm(call: StudyCall, output: str) -> Ends:
+    values = add_and_norm(call)[output]
+    return values, values
+
+
+class AddThenNorm(StudyCall):
+    """The call as Add and RmsNorm of the product."""
+
+    def run(self) -> Result:
+        """Compute the call."""
+        whole = StudyCall.run(self)
+        return Result(add_and_norm(self), whole.plan, whole.order_dependent)
+
+    @classmethod
+    def of(cls, call: StudyCall) -> "AddThenNorm":
+        """Return a call as Add and RmsNorm."""
+        return cls(call.operator, call.tensors, call.attributes, call.profile, call.options)
+
+
+def variants(call: StudyCall) -> Iterator[tuple[str, str, StudyCall]]:
+    """Yield the call, and the call as Add and RmsNorm."""
+    dtype = call.case.specs["x1"].dtype
+    yield "fused", dtype, call
+    yield "Add and RmsNorm", dtype, AddThenNorm.of(call)
+
+
+@dataclass(frozen=True)
+class InBatches(StudyCall):
+    """The rows of a call in calls of a number of rows each; the last two may overlap."""
+
+    rows: int = 1
+
+    @classmethod
+    def of(cls, call: StudyCall, rows: int) -> "InBatches":
+        """Return a call of more rows in batches, of the outputs in two axes."""
+        col = call.case.row.col
+        tensors = {name: call.tensors[name].reshape(-1, col) for name in ("x1", "x2")}
+        flat = call.with_tensors(**tensors, gamma=call.tensors["gamma"].reshape(_gamma_shape(call)))
+        return cls(flat.operator, flat.tensors, flat.attributes, flat.profile, flat.options, rows)
+
+    def run(self) -> Result:
+        """Compute the calls."""
+        whole = StudyCall.run(self)
+        for begin in range(0, self.case.row.row, self.rows):
+            first = min(begin, self.case.row.row - self.rows)
+            chosen = slice(first, first + self.rows)
+            tensors = {name: self.tensors[name][chosen] for name in ("x1", "x2")}
+            part = StudyCall.run(self.with_tensors(**tensors)).outputs
+            for name, values in part.items():
+                whole.outputs[name][chosen] = values
+        return whole
+
+
+def _gamma_shape(call: StudyCall) -> tuple[int, ...]:
+    col = call.case.row.col
+    return (col,) if call.attributes.get("outputs", "full") == "full" else (1, col)
+
+
+def _row_counts(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
+    """Yield numbers of rows on both sides of the cores, and Add and RmsNorm."""
+    if call.case.empty:
+        return
+    row, cores = call.case.row.row, call.case.device.vector_cores
+    shapes = {output.output: call.case.specs[output.name].shape for output in call.case.outputs}
+
+    def first(output: str, values: np.ndarray) -> np.ndarray:
+        return values[:row].reshape(shapes[output])
+
+    for rows in (cores, cores + 1, 100 * cores):
+        batches = InBatches.of(call, min(rows, row))
+        if rows < row:
+            key = batches.with_tensors(
+                **{name: batches.tensors[name][:rows] for name in ("x1", "x2")}
+            ).case.tiling.tiling_key
+            yield Text("{rows} rows a call, tiling key {key}", rows=rows, key=key), batches, first
+        else:
+            tensors = {
+                name: np.resize(batches.tensors[name], (rows, call.case.row.col))
+                for name in ("x1", "x2")
+            }
+            grown = call.with_tensors(**tensors, gamma=batches.tensors["gamma"])
+            key = grown.case.tiling.tiling_key
+            yield Text("{rows} rows a call, tiling key {key}", rows=rows, key=key), grown, first
+    yield Text("Add and RmsNorm, which are batch invariant"), AddThenNorm.of(call), first
+
+
+CHANGES = Changes(others=_row_counts)
+
+ADD_RMS_NORM = Function(
+    ("npu_add_rms_norm",), ("x1", "x2", "gamma", "epsilon"), ("x1", "x2", "gamma")
+)
+"""The function of torch_npu, in dumps."""
+
+
+def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+    results = {name: wrapped.output(place) for place, name in enumerate(("y", "rstd", "x"))}
+    return wrapped.pick("x1", "x2", "gamma", epsilon=1e-6), results
+
+
+IN_DUMPS = InDumps((ADD_RMS_NORM,), _in_dump, contradictions=contradictions)
+
+ROWS, COLUMNS = 64, 4096
+"""Shape of x1 of the experiments; more rows than a product has cores."""
+FEW = 16
+"""Rows of a step of decoding."""
+
+
+def _call(rows: int, dtype: str = "bfloat16") -> StudyCall:
+    random = np.random.default_rng(0)
+    x1, x2 = (random.standard_normal((ROWS, COLUMNS), np.float32)[:rows] for _ in range(2))
+    gamma = (1 + 0.1 * random.standard_normal(COLUMNS)).astype(np.float32)
+    arrays = {"x1": x1, "x2": x2, "gamma": gamma}
+    narrowed = {name: narrow_array(array, dtype) for name, array in arrays.items()}
+    return study_call("add_rms_norm", {**narrowed, "product": "atlas_a2"})
+
+
+def _decode_against_prefill() -> Shown:
+    """Compare the first rows of a prefill with the same rows alone."""
+    many, few = _call(ROWS).run().outputs, _call(FEW).run().outputs
+    shares = {
+        name: different(many[name][:FEW], few[name]) / few[name].size for name in ("y", "rstd", "x")
+    }
+    return shares, [
+        Text(
+            "{rows} of {all} rows alone: {y} of y, {rstd} of rstd and {x} of x have other bits",
+            rows=FEW,
+            all=ROWS,
+            **{name: f"{100 * share:.1f} %" for name, share in shares.items()},
+        )
+    ]
+
+
+def _against_add_and_norm() -> Shown:
+    """Compare y with Add and RmsNorm of the product."""
+    shares = {}
+    for dtype in ("bfloat16", "float16", "float32"):
+        call = _call(ROWS, dtype)
+        y = call.run().outputs["y"]
+        shares[dtype] = different(y, add_and_norm(call)["y"]) / y.size
+    return shares, [
+        Text(
+            "{dtype}: {percent} of y differ from Add and RmsNorm",
+            dtype=dtype,
+            percent=f"{100 * share:.1f} %",
+        )
+        for dtype, share in shares.items()
+    ]
+
+
+CAVEATS = (
+    Experiment(
+        "not_batch_invariant",
+        "bf16 rows wider than 2000 columns have other bits in decode than in prefill",
+        "public sources, AddRmsNorm, templates of the planner",
+        _decode_against_prefill,
+    ),
+    Experiment(
+        "differs_from_add_and_rms_norm",
+        "AddRmsNorm does not give the bits of Add and RmsNorm",
+        "public sources, AddRmsNorm, rounding of x and y",
+        _against_add_and_norm,
+    ),
+)
