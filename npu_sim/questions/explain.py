@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from npu_sim.cores import Profile, load_profile
 from npu_sim.framework.arguments import (
     COMMON_AXES,
@@ -28,11 +30,12 @@ from npu_sim.framework.arguments import (
 )
 from npu_sim.framework.checking import check, checked_call
 from npu_sim.framework.inference import arguments_of
-from npu_sim.framework.operator import PROGRAM, Operator
+from npu_sim.framework.operator import PROGRAM, UNFUSED, VARIANTS, Operator
 from npu_sim.framework.planning import FixedCall, axis_of, fixed_call, plan_of, try_flips
 from npu_sim.framework.target import Limits, Target, require_bool, require_limits
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.operators.loading import load_operator
+from npu_sim.operators.shared.study import StudyCall, UnfusedCall
 from npu_sim.operators.timelines import estimator, timeline, with_reads
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Plan
@@ -332,6 +335,8 @@ class Explanation(Printed):
     """Estimates by kernel, where there are any."""
     determinism: tuple[ModePrice, ...] = ()
     """Cost of both determinism modes; empty when one of them is refused."""
+    unfused: tuple[tuple[str, str], ...] = ()
+    """What frameworks compute in several kernels with other roundings: output and sentence."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data, the form ``--json`` prints."""
@@ -355,6 +360,7 @@ class Explanation(Printed):
                 for kernel, estimate in self.estimates
             ],
             "determinism": [mode.model_dump(mode="json") for mode in self.determinism],
+            "unfused": [{"output": output, "form": form} for output, form in self.unfused],
         }
 
 
@@ -414,4 +420,29 @@ def explain(
         other_mode=other,
         estimates=estimator(plan, loaded).estimates() if plan is not None else (),
         determinism=prices,
+        unfused=tuple(unfused_forms(call, loaded)) if plan is not None and plan.kernel else (),
     )
+
+
+def unfused_forms(call: FixedCall, profile: Profile) -> Iterator[tuple[str, str]]:
+    """Yield the forms in which frameworks compute an output in several kernels, as sentences.
+
+    They depend on dtypes and attributes, not on sizes and values.
+    """
+    operator, arguments = call.operator, call.arguments()
+    tensors = {
+        name: np.zeros([min(size, 1) for size in spec.shape], numpy_dtype(spec.dtype))
+        for name in operator.input_names
+        if isinstance(spec := arguments.get(name), TensorSpec)
+    }
+    attributes = {
+        one.name: arguments[one.name] for one in operator.attributes if one.name in arguments
+    }
+    studied = StudyCall(operator.on(profile), tensors, attributes, profile, {})
+    for output in operator.result_names:
+        if operator.has_hook(UNFUSED):
+            for form, _ in operator.hook(UNFUSED)(studied, output):
+                yield output, form
+        elif operator.has_hook(VARIANTS):
+            variants = operator.hook(VARIANTS)(studied)
+            yield from ((output, form) for form, _, one in variants if isinstance(one, UnfusedCall))

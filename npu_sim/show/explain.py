@@ -95,10 +95,21 @@ def explanation_view(explanation: Explanation) -> RenderableType:
             "keys of the profile without effect",
             [(f"{key.key} {key.value}", profile_key_text(plan, key)) for key in plan.profile_keys],
         ),
+        *_section(
+            "computed otherwise by frameworks, in several kernels", _unfused_rows(explanation)
+        ),
         *_section("caveats", [(caveat.in_words, caveat.code) for caveat in plan.caveats]),
         *_section("evidence", evidence_cells(plan)),
         *_section("rules", [(plan.rules_source,)] if plan.rules_source else []),
     )
+
+
+def _unfused_rows(explanation: Explanation) -> list[Row]:
+    """Return the forms of an output that frameworks compute; that of all outputs once."""
+    forms: dict[str, list[str]] = {}
+    for output, form in explanation.unfused:
+        forms.setdefault(form, []).append(output)
+    return [(", ".join(outputs), form) for form, outputs in forms.items()]
 
 
 def _section(
