@@ -18,6 +18,7 @@ from npu_sim.show.times import (
     bound_cell,
     busy_text,
     caution_lines,
+    copies_cell,
     coverage_lines,
     covered_time,
     determinism_lines,
@@ -63,22 +64,26 @@ MOST_DRAWN = 4
 
 def single_timeline_report(timeline: Timeline) -> Document:
     """Return the report of one timeline."""
-    return timeline_report([("as given", timeline)])
+    return timeline_report([("as given", timeline, None)])
 
 
 def timeline_report(
-    timelines: Sequence[tuple[str, Timeline]],
+    compared: Sequence[tuple[str, Timeline, float | None]],
     works: Sequence[Mapping[str, Any]] = (),
     command: str = "",
 ) -> Document:
     """Return the report of named timelines: comparison, launches, and what the bounds leave out.
 
-    - ``timelines``: timelines of one operator with the names of their calls; at least one.
+    - ``compared``: timelines of one operator with the names of their calls, and the bounds of
+      their copies alone in microseconds, or None; at least one.
     - ``works``: work over time of the first ``MOST_DRAWN`` of them, from
       :func:`npu_sim.timelines.tracks.tracks`.
     - ``command``: command that reproduces the report.
     """
-    sentence = lowest_text([timeline for _, timeline in timelines])
+    timelines = [(name, timeline) for name, timeline, _ in compared]
+    sentence = lowest_text(
+        [timeline for _, timeline in timelines], [copies for *_, copies in compared]
+    )
     coverages = coverage_lines(timeline.coverage for _, timeline in timelines)
     changes = Table(
         (
@@ -112,7 +117,7 @@ def timeline_report(
     sections = (
         Section(
             "Lower bounds",
-            (_bounds_table(timelines), Paragraph(NOT_MEASURED), *map(Paragraph, coverages)),
+            (_bounds_table(compared), Paragraph(NOT_MEASURED), *map(Paragraph, coverages)),
         ),
         *drawn,
         Section("Launches, one after the other", tables),
@@ -121,11 +126,12 @@ def timeline_report(
     return Document(sentence, sentence, sections, command)
 
 
-def _bounds_table(timelines: Sequence[tuple[str, Timeline]]) -> Table:
+def _bounds_table(compared: Sequence[tuple[str, Timeline, float | None]]) -> Table:
     columns = (
         *CALL,
         Column("clock MHz", lambda item: item[1].clock_mhz),
         Column("lower bound", lambda item: bound_cell(item[1].bound_us, item[1].coverage)),
+        Column("copies alone", lambda item: copies_cell(item[2])),
         Column("kernel", lambda item: time_text(item[1].kernel_us)),
         Column("limited by", lambda item: item[1].binding_pipe),
         Column("busy share of the kernel", lambda item: busy_text(item[1])),
@@ -133,7 +139,7 @@ def _bounds_table(timelines: Sequence[tuple[str, Timeline]]) -> Table:
         Column("kernel reads, bytes", lambda item: item[1].read_bytes),
         Column("kernel writes, bytes", lambda item: item[1].written_bytes),
     )
-    return Table(columns, timelines)
+    return Table(columns, compared)
 
 
 def _launches_table(timelines: Sequence[tuple[str, Timeline]]) -> Table:

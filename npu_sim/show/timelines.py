@@ -13,6 +13,7 @@ from npu_sim.show.times import (
     NOT_MEASURED,
     bound_cell,
     caution_lines,
+    copies_cell,
     coverage_lines,
     estimate_cell,
     evidence_of_estimates,
@@ -32,6 +33,7 @@ class Row(NamedTuple):
     call: str
     soc: str
     found: Timeline | Unplanned
+    copies_us: float | None
 
 
 def _timed(cell: Callable[[Timeline], str]) -> Callable[[Row], str]:
@@ -54,6 +56,7 @@ COLUMNS = (
     Column("SoC", lambda row: row.soc, key=True),
     Column("MHz", _timed(lambda timeline: f"{timeline.clock_mhz:g}"), right=True),
     Column("lower bound", _bound, right=True),
+    Column("copies alone", lambda row: copies_cell(row.copies_us), right=True),
     Column("estimate", _timed(estimate_cell)),
     Column("largest launch", _timed(largest_text)),
     Column("busy share of the kernel", _timed(_busy)),
@@ -104,12 +107,12 @@ def comparison_view(comparison: TimelineComparison) -> Group:
     """
     if len(comparison.rows) == 1:
         return timeline_view(comparison.timed[0].found)
-    compared = [Row(row.name, row.profile.soc, row.found) for row in comparison.rows]
-    shown = [timeline for _, _, timeline in compared if isinstance(timeline, Timeline)]
+    compared = [Row(row.name, row.profile.soc, row.found, row.copies_us) for row in comparison.rows]
+    shown = [row.found for row in compared if isinstance(row.found, Timeline)]
     reasons = grouped(
-        (found.message, f"{name}, {soc}")
-        for name, soc, found in compared
-        if not isinstance(found, Timeline)
+        (row.found.message, f"{row.call}, {row.soc}")
+        for row in compared
+        if not isinstance(row.found, Timeline)
     )
     sources = dict.fromkeys(timeline.rules_source for timeline in shown if timeline.rules_source)
     cautions = dict.fromkeys(line for timeline in shown for line in caution_lines(timeline))
@@ -124,7 +127,7 @@ def comparison_view(comparison: TimelineComparison) -> Group:
         ),
     )
     return stack(
-        Paragraph(lowest_text(shown), "bold green"),
+        Paragraph(lowest_text(shown, [row.copies_us for row in comparison.timed]), "bold green"),
         "",
         Table(COLUMNS, _merged(compared)),
         *after_gap(

@@ -37,6 +37,11 @@ def bound_cell(us: float, coverage: str) -> str:
     return Text(">= {time}, {coverage}", time=time, coverage=coverage) if coverage else time
 
 
+def copies_cell(us: float | None) -> str:
+    """Return the bound of copies alone for a table; empty where it is not compared."""
+    return "" if us is None else time_text(us)
+
+
 def coverage_lines(coverages: Iterable[str]) -> list[str]:
     """Return why marked bounds are not compared with others; empty if none is marked."""
     marks = [
@@ -377,11 +382,28 @@ def least_text(timeline: Timeline) -> str:
     )
 
 
-def lowest_text(timelines: Sequence[Timeline]) -> str:
-    """Return the lowest of several bounds of one operator, if they cover the same work."""
+MOST_IN_HEADLINE = 3
+"""Most SoCs whose copies a headline compares."""
+
+
+def lowest_text(timelines: Sequence[Timeline], copies: Sequence[float | None]) -> str:
+    """Return the lowest of several bounds of one operator, if they cover the same work.
+
+    Otherwise the bounds of their copies alone, in microseconds in ``copies``, for a few SoCs.
+    """
     lowest = min(timelines, key=lambda timeline: timeline.bound_us)
     if len({timeline.coverage for timeline in timelines}) > 1:
-        return say("{title}: bounds cover different work, not compared", title=lowest.title)
+        by_soc = dict(zip((timeline.soc for timeline in timelines), copies, strict=True))
+        if len(by_soc) < len(timelines) or len(by_soc) > MOST_IN_HEADLINE:
+            return say("{title}: bounds cover different work, not compared", title=lowest.title)
+        times = (
+            say("{time} on {soc}", time=copies_cell(us), soc=soc) for soc, us in by_soc.items()
+        )
+        return say(
+            "{title}: copies alone at least {times}; the whole bounds cover different work",
+            title=lowest.title,
+            times=joined(times, ", "),
+        )
     if len(timelines) == 1:
         return least_text(lowest)
     return say(

@@ -10,7 +10,7 @@ from npu_sim.framework.planning import fixed_call
 from npu_sim.framework.target import Limits
 from npu_sim.operators import plan
 from npu_sim.operators.loading import load_operator
-from npu_sim.operators.timelines import timeline
+from npu_sim.operators.timelines import copies_us, timeline
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Plan
 from npu_sim.questions.explain import with_changes
@@ -37,6 +37,9 @@ class ComparedTimeline(NamedTuple):
     """The timeline, or the refusal."""
     plan: Plan | None = None
     """The plan; None for a refused call."""
+    copies_us: float | None = None
+    """Lower bound of its copies alone in microseconds, where the bounds of a comparison cover
+    different work: copies have a published rate on every product. Else None."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
@@ -47,6 +50,7 @@ class ComparedTimeline(NamedTuple):
             "soc": self.profile.soc,
             "release": self.profile.release,
             "outcome": outcome.outcome,
+            "copies_us": self.copies_us,
             "timeline" if self.plan else "error": self.found.as_dict(),
         }
 
@@ -118,7 +122,14 @@ def compared_timelines(
         assert row.plan is not None
         assert isinstance(row.found, Timeline)
         rows = [row._replace(found=with_changes(row.found, row.plan, row.profile))]
+    coverages = {row.found.coverage for row in rows if isinstance(row.found, Timeline)}
+    if len(coverages) > 1:
+        rows = [*map(_with_copies, rows)]
     return TimelineComparison(tuple(rows))
+
+
+def _with_copies(row: ComparedTimeline) -> ComparedTimeline:
+    return row if row.plan is None else row._replace(copies_us=copies_us(row.plan, row.profile))
 
 
 def _profiles(chosen: Profile, product: Any, products: Names, socs: Names) -> list[Profile]:

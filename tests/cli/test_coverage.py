@@ -120,19 +120,42 @@ def test_a_bound_that_covers_less_is_marked(cli):
     assert ">= 9.58 us, copies only" in text
 
 
-def test_bounds_of_different_coverage_share_no_headline(cli, tmp_path):
+def test_bounds_of_different_coverage_are_compared_by_their_copies(cli, tmp_path):
     page = tmp_path / "page.html"
     mixed = cli("timeline", *COMMAND, "--products", "A2,950", "--report", page)
-    assert mixed.out.startswith("RmsNormGrad: bounds cover different work, not compared")
+    data = cli("timeline", *COMMAND, "--products", "A2,950", "--json").data["timelines"]
+    copies = [one["copies_us"] for one in data]
+    assert copies[1] == data[1]["timeline"]["bound_us"]
+    assert 0 < copies[0] < data[0]["timeline"]["bound_us"]
+    sentence = (
+        f"RmsNormGrad: copies alone at least {time_text(copies[0])} on Ascend910B1, "
+        f"{time_text(copies[1])} on Ascend950PR_9589; the whole bounds cover different work"
+    )
+    assert mixed.out.startswith(sentence)
     assert "lowest" not in mixed.out
     assert MARKED in mixed.out
     report = page.read_text(encoding="utf-8")
-    assert "bounds cover different work, not compared" in report
+    assert sentence in report
     assert MARKED in report
     assert "&gt;= 9.58 us, copies only" in report
     alike = cli("timeline", *COMMAND, "--products", "A2,A3").out
     assert alike.startswith("RmsNormGrad: lowest bound")
     assert MARKED not in alike
+    assert "copies alone" not in alike
+    varied = cli(
+        "timeline",
+        "embedding_dense_backward",
+        "--grad",
+        "65536x512:fp32",
+        "--indices",
+        "65536:int32",
+        "--num-weights",
+        "32000",
+        "--vary",
+        "dim=512,513",
+    ).out
+    assert varied.startswith("EmbeddingDenseBackward: bounds cover different work, not compared")
+    assert "copies alone" in varied
 
 
 def test_sums_keep_coverages_apart(cli, calls, tmp_path):

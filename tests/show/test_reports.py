@@ -221,7 +221,7 @@ def test_every_number_of_a_timeline_report_is_in_the_json():
         (name, timeline(planned(name), npu_sim.load_profile(CALLS[name][1])))
         for name in ("small dim", "sorted", "weights split")
     ]
-    page = read(render(timeline_report(rows)))
+    page = read(render(timeline_report([(*row, None) for row in rows])))
     assert (
         numbers_missing_from(
             [{"call": name, **timeline.as_dict()} for name, timeline in rows], page
@@ -237,7 +237,7 @@ def test_changes_and_prices_of_several_timelines_name_call_and_soc():
     found = with_changes(timeline(planned(name), profile), planned(name), profile)
     assert found.changes
     assert found.determinism
-    section = timeline_report([("first", found), ("second", found)]).sections[-2]
+    section = timeline_report([("first", found, None), ("second", found, None)]).sections[-2]
     _, changes, prices = section.blocks
     for table in (changes, prices):
         columns, rows = table.filled

@@ -119,3 +119,19 @@ def test_the_page_fits_every_width_without_a_message(browser, tmp_path, matrices
     ]
     assert [pytest.approx(parts, abs=0.005) for parts in drawn] == lengths
     browser.assert_quiet_and_local()
+
+
+@pytest.mark.parametrize("width", [375, 1366])
+def test_bars_begin_and_end_alike_whatever_their_names(browser, tmp_path, matrices, width):
+    page = tmp_path / "page.html"
+    page.write_text(render(preflight_report(matrices["A2"])), encoding="utf-8")
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    browser.open(page.as_uri())
+    places = browser.driver.execute_script(
+        "return [...document.querySelectorAll('.bars .track')].map((track) => "
+        "[track.getBoundingClientRect().left, track.getBoundingClientRect().right])"
+    )
+    assert len(places) == len(CALLS)
+    assert places[0][1] - places[0][0] > width / 2
+    assert all(place == pytest.approx(places[0], abs=0.1) for place in places)

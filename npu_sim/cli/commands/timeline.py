@@ -97,5 +97,5 @@ def _write_report(path: Path, timed: Sequence[Any], reproducing: str) -> None:
     drawn = timed[:MOST_DRAWN]
     events = EVENTS_OF_A_PIPE // len(drawn)
     works = [tracks(row.plan, row.profile, row.found, events) for row in drawn]
-    named = [(row.name, row.found) for row in timed]
+    named = [(row.name, row.found, row.copies_us) for row in timed]
     write_report(path, lambda: timeline_report(named, works, reproducing))

@@ -811,7 +811,7 @@ def _checked_text(matrix: Matrix) -> str:
 
 
 def _checked_sections(matrix: Matrix) -> tuple[Section, ...]:
-    tables = (_targets_table(matrix), _cells_table(matrix), _faults_table(matrix))
+    tables = (_faults_table(matrix), _targets_table(matrix), _cells_table(matrix))
     return filled(
         *((table.caption, [replace(table, caption="")]) for table in tables),
         ("Notes", map(Paragraph, _notes(matrix, difference_lines(matrix)))),
