@@ -337,7 +337,7 @@ class Device(NamedTuple):
     ----------
     npu_arch
         Architecture number: 2201 Atlas A2 and A3, 1001 Atlas training series, 2002 Atlas inference
-        series, 3510 Ascend 950.
+        series, 3510 Ascend 950 and 350.
     vector_cores
         Cores that run a vector operator: vector cores on split chips, AI cores on fused ones.
     cube_cores

@@ -319,8 +319,8 @@ def _bits(running: Mapping[str, Checked]) -> Iterator[tuple[str, str]]:
     for label, checked in columns[1:]:
         first, old = columns[0]
         pair = Text("{first} and {other}", first=first, other=label)
-        caveats = (*old.facts.get("caveats", ()), *checked.facts.get("caveats", ()))
-        if old.product != checked.product and BITS_OF_PRODUCTS in caveats:
+        warned = [BITS_OF_PRODUCTS in cell.facts.get("caveats", ()) for cell in (old, checked)]
+        if any(warned) and not all(warned):
             yield pair, Text("the last bit of {output}", output="rstd")
         if old.planned is not None and checked.planned is not None:
             parts = changed_bits(old.planned, checked.planned)

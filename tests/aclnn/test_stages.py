@@ -427,6 +427,19 @@ def test_messages_name_the_documents_argument_and_are_read_once():
     assert aclGetRecentErrMsg() is None
 
 
+@pytest.mark.parametrize(
+    ("release", "ends"), [("8.5", False), ("9.0", True), ("9.1.1", True), ("9.2", False)]
+)
+def test_a_missing_out_of_the_rotation_says_where_the_product_does_not_check_it(release, ends):
+    rotation = "rotary_position_embedding"
+    with device(release=release):
+        assert first_stage(rotation, CALLS[rotation]() | {"out": None}).status == 161001
+        first_stage(rotation, CALLS[rotation]() | {"x": None})
+    other, out = aclGetRecentErrMsg().split("out is missing")
+    assert ("the process ends" in out) is ends
+    assert "the process ends" not in other
+
+
 def test_threads_have_their_own_messages_and_settings():
     seen = {}
 

@@ -296,3 +296,11 @@ def test_outputs_that_nobody_reads_are_no_caveat_of_a_recorded_call(tmp_path):
     matrix = npu_sim.preflight(tmp_path / "calls.jsonl", products="atlas_a2")
     codes = [checked.facts["caveats"] for _, _, checked in matrix.cells()]
     assert codes == [["dcos_dsin_unwritten"], []]
+
+
+@pytest.mark.parametrize(
+    ("products", "differs"), [("atlas_a2,ascend_350", True), ("ascend_950,ascend_350", False)]
+)
+def test_rstd_differs_between_products_with_other_kernels_only(products, differs):
+    matrix = check_file([json.dumps(UPGRADED[2])], chosen_columns(products, None, "9.2"))
+    assert any(one.fact == "bits" for one in matrix.differences()) is differs
