@@ -238,3 +238,32 @@ def test_another_rank_of_cos_is_named_with_its_last_axis():
         npu_sim.plan("rotary_position_embedding", x="1x4096x16x80:bf16", cos="4096x40:bf16")
     assert "cos has as many axes as x, and the same last one" in refused.value.message
     assert refused.value.hint.startswith("4 axes, the last 80")
+
+
+@pytest.mark.parametrize(("operator", "runs"), [(FORWARD, True), (GRADIENT, False)])
+@pytest.mark.parametrize("mode", [0, 1])
+def test_an_odd_number_of_columns_is_refused_but_in_interleave_within_the_hardware(
+    operator, runs, mode
+):
+    sizes = (operator, "2x8x4x63:bf16", "1x8x1x63:bf16")
+    for limits in ("documented", "hardware"):
+        if runs and (mode, limits) == (1, "hardware"):
+            assert "last_column_without_partner" in codes(*sizes, mode=mode, limits=limits)
+        else:
+            assert "D = 63 is odd" in str(status(*sizes, mode=mode, limits=limits)[1])
+
+
+def test_the_last_of_an_odd_number_of_columns_has_no_partner():
+    rng = np.random.default_rng(0)
+    x, cos, sin = (
+        rng.standard_normal(shape, np.float32) for shape in ((2, 3, 4, 7), *2 * [(1, 3, 1, 7)])
+    )
+    inputs = {"x": x, "cos": cos, "sin": sin, "mode": 1, "limits": "hardware"}
+    y = npu_sim.run(FORWARD, **inputs).outputs["y"]
+    even = {name: inputs[name][..., :6] for name in ("x", "cos", "sin")}
+    assert np.array_equal(y[..., :6], npu_sim.run(FORWARD, **even, mode=1).outputs["y"])
+    assert np.array_equal(y[..., 6], (x * cos)[..., 6])
+    other = y.copy()
+    other[..., 6] += 1
+    verdict = npu_sim.verify(FORWARD, **inputs, soc="Ascend910B1", y=other)
+    assert verdict.status == "undecided"

@@ -49,6 +49,9 @@ def _rotate_pairs(x, cos, sin, out: Floats) -> None:
         low, high = widen(x[even]), widen(x[odd])
         out[even] = low * widen(cos[even]) - high * widen(sin[even])
         out[odd] = high * widen(cos[odd]) + low * widen(sin[odd])
+    if x.size % 2 == 1:  # the last column has no partner
+        last = x.size - 1
+        out[last] = widen(x[last]) * widen(cos[last])
 
 
 @device_function

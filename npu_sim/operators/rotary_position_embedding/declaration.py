@@ -61,7 +61,7 @@ def contract(row: Any, device: Device) -> int:
         is_documented or (is_half and row.dim > tiler.MOST_COLUMNS)
     ):
         return D_LIMIT
-    if row.dim % 2 != 0:
+    if row.dim % 2 != 0 and (is_documented or is_half):
         return D_ODD
     found = tiler.refusal(row, device)
     if found != 0:

@@ -111,6 +111,15 @@ def caveats(case: Case) -> Iterator[Caveat]:
             "mode = {mode} is another mode of Ascend 950; A2 and A3 take it and compute half",
             mode=row.mode,
         )
+    if row.dim % 2 == 1:
+        yield caveat(
+            "last_column_without_partner",
+            "x",
+            "D = {dim} is odd: the last column of y is rotated with what lies outside its row, "
+            "which is not known; the simulator takes 0. The document wants an even D",
+            dim=row.dim,
+            not_modelled="y",
+        )
     if tiling.half.tiling_mode == tiler.ONE_ROW:
         yield caveat(
             "undocumented_broadcast",

@@ -17,9 +17,11 @@ def four_axes(array: np.ndarray) -> np.ndarray:
 
 
 def rotated(x: np.ndarray, mode: int) -> np.ndarray:
-    """Return rot(x) of a mode."""
+    """Return rot(x) of a mode; 0 for the last of an odd number of columns, without a partner."""
     if mode == INTERLEAVE:
-        return np.stack((-x[..., 1::2], x[..., ::2]), axis=-1).reshape(x.shape)
+        turned, paired = np.zeros_like(x), x.shape[-1] // 2 * 2
+        turned[..., :paired:2], turned[..., 1::2] = -x[..., 1::2], x[..., :paired:2]
+        return turned
     low, high = np.split(x, 2, axis=-1)
     return np.concatenate((-high, low), axis=-1)
 
