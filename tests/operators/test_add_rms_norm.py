@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 
 import npu_sim
+from npu_sim.operators.add_rms_norm.study import add_and_norm, with_rows
 from npu_sim.operators.shared.generate import generate
 from npu_sim.operators.shared.study import formula_results, study_call
 from npu_sim.status import NotModelledError
+from npu_sim.studies.caveats import find_caveat
 from tests.operators.refusals import blame_of, refusal_of
 
 OPERATOR, F, BF16 = "add_rms_norm", np.float32, ml_dtypes.bfloat16
@@ -243,3 +245,57 @@ def test_ascend_950_rounds_once_and_plans_one_row_without_rstd():
 def test_generated_data_is_that_of_a_trained_network():
     arguments = study_call(OPERATOR, data(50, 256)).arguments
     assert abs(float(np.mean(generate(OPERATOR, arguments)["gamma"].astype(F))) - 1) < 0.05
+
+
+def test_the_shares_of_the_page_on_rollout_are_those_of_the_specification():
+    """Page ``add_rms_norm``, "Consequences": 19 %, 34 %, 25 % and 12 to 19 % of y."""
+    for code, bounds in (
+        ("not_batch_invariant", {"y": (0.185, 0.195), "rstd": (0.98, 1), "x": (0, 0)}),
+        (
+            "differs_from_add_and_rms_norm",
+            {"bfloat16": (0.335, 0.345), "float16": (0.245, 0.255), "float32": (0.12, 0.19)},
+        ),
+    ):
+        shares = find_caveat(code).experiment()[0]
+        assert shares.keys() == bounds.keys()
+        for name, (low, high) in bounds.items():
+            assert low <= shares[name] <= high, name
+
+
+def test_add_and_rms_norm_are_batch_invariant():
+    call = study_call(OPERATOR, {**data(49, 4096), "product": "atlas_a2"})
+    few, _ = with_rows(call, 7)
+    whole, parts = add_and_norm(call), add_and_norm(few)
+    assert all(np.array_equal(whole[name], parts[name]) for name in whole)
+
+
+@pytest.mark.parametrize(("rows", "place"), [(49, "decode"), (8, "prefill")])
+def test_verify_says_where_the_rows_of_another_template_come_from(rows, place):
+    call = data(rows, 4096)
+    study = study_call(OPERATOR, {**call, "product": "atlas_a2"})
+    other, _ = with_rows(study, 48 if rows == 49 else 49)
+    y = other.run().outputs["y"][:rows]
+    answer = npu_sim.verify(OPERATOR, product="atlas_a2", **call, y=y).outputs["y"]
+    assert answer.status == "unreachable"
+    assert any(place in str(found) for found in answer.explanations)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BF16])
+def test_verify_knows_add_and_rms_norm(dtype):
+    call = data(60, 4096, dtype)
+    results = add_and_norm(study_call(OPERATOR, {**call, "product": "atlas_a2"}))
+    answer = npu_sim.verify(OPERATOR, product="atlas_a2", **call, y=results["y"]).outputs["y"]
+    assert answer.status == "unreachable"
+    assert any("then RmsNorm" in str(found) for found in answer.explanations)
+
+
+def test_a_root_that_differs_by_a_unit_is_undecided():
+    call = data(60, 256, F)
+    rstd = npu_sim.run(OPERATOR, product="atlas_a2", **call).outputs["rstd"]
+    near = np.nextafter(rstd, np.float32(np.inf))
+    far = rstd + 5 * np.spacing(rstd)
+    found = [
+        npu_sim.verify(OPERATOR, product="atlas_a2", **call, rstd=one).outputs["rstd"].status
+        for one in (rstd, near, far)
+    ]
+    assert found == ["equal", "undecided", "unreachable"]

@@ -316,7 +316,7 @@ def _caveats(case: Case, key: int) -> Iterator[Caveat]:
             "device returns at release {release} is not known, the simulator computes as if there "
             "were none",
             release=case.profile.release,
-            not_modelled="*",
+            not_modelled="x",
             since="8.3",
             until=Text("release {release}", release="9.0"),
         )

@@ -100,6 +100,14 @@ def unfused(call: StudyCall, output: str) -> Formulas:
     """Yield y and rstd as Add and RmsNorm give them, and y as frameworks compute it."""
     if output in ("y", "rstd"):
         yield Text("x1 + x2 rounded, then RmsNorm"), partial(_add_then_norm, call, output)
+        cores = call.case.device.vector_cores
+        is_few = call.case.row.row <= cores
+        text = (
+            Text("these rows in a call of more rows than cores, as in prefill")
+            if is_few
+            else Text("these rows in calls of no more rows than cores, as in decode")
+        )
+        yield text, partial(_with_rows, call, output, cores + is_few)
     if output != "y":
         return
     operands = _sum_of(call), call.tensors["gamma"].reshape(-1), float(call.arguments.epsilon)
@@ -143,6 +151,11 @@ def add_and_norm(call: StudyCall) -> dict[str, np.ndarray]:
 
 def _add_then_norm(call: StudyCall, output: str) -> Ends:
     values = add_and_norm(call)[output]
+    return values, values
+
+
+def _with_rows(call: StudyCall, output: str, rows: int) -> Ends:
+    values = first_rows(call, output, with_rows(call, rows)[0].run().outputs[output])
     return values, values
 
 
@@ -199,32 +212,34 @@ def _gamma_shape(call: StudyCall) -> tuple[int, ...]:
     return (col,) if call.attributes.get("outputs", "full") == "full" else (1, col)
 
 
+def with_rows(call: StudyCall, rows: int) -> tuple[StudyCall, int]:
+    """Return the call computed by calls of so many rows, and the tiling key of these.
+
+    Its rows are taken so many at a time, or over and over if they are fewer.
+    """
+    batches = InBatches.of(call, min(rows, call.case.row.row))
+    tensors = {
+        name: np.resize(batches.tensors[name], (rows, call.case.row.col)) for name in ("x1", "x2")
+    }
+    one = call.with_tensors(**tensors, gamma=batches.tensors["gamma"])
+    return batches if rows < call.case.row.row else one, one.case.tiling.tiling_key
+
+
+def first_rows(call: StudyCall, output: str, values: np.ndarray) -> np.ndarray:
+    """Return the rows of the call among those of :func:`with_rows`, in the shape of its output."""
+    given = {one.output: call.case.specs[one.name].shape for one in call.case.outputs}
+    return values[: call.case.row.row].reshape(given[output])
+
+
 def _row_counts(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
     """Yield numbers of rows on both sides of the cores, and Add and RmsNorm."""
     if call.case.empty:
         return
-    row, cores = call.case.row.row, call.case.device.vector_cores
-    shapes = {output.output: call.case.specs[output.name].shape for output in call.case.outputs}
-
-    def first(output: str, values: np.ndarray) -> np.ndarray:
-        return values[:row].reshape(shapes[output])
-
+    cores, restore = call.case.device.vector_cores, partial(first_rows, call)
     for rows in (cores, cores + 1, 100 * cores):
-        batches = InBatches.of(call, min(rows, row))
-        if rows < row:
-            key = batches.with_tensors(
-                **{name: batches.tensors[name][:rows] for name in ("x1", "x2")}
-            ).case.tiling.tiling_key
-            yield Text("{rows} rows a call, tiling key {key}", rows=rows, key=key), batches, first
-        else:
-            tensors = {
-                name: np.resize(batches.tensors[name], (rows, call.case.row.col))
-                for name in ("x1", "x2")
-            }
-            grown = call.with_tensors(**tensors, gamma=batches.tensors["gamma"])
-            key = grown.case.tiling.tiling_key
-            yield Text("{rows} rows a call, tiling key {key}", rows=rows, key=key), grown, first
-    yield Text("Add and RmsNorm, which are batch invariant"), AddThenNorm.of(call), first
+        changed, key = with_rows(call, rows)
+        yield Text("{rows} rows a call, tiling key {key}", rows=rows, key=key), changed, restore
+    yield Text("Add and RmsNorm, which are batch invariant"), AddThenNorm.of(call), restore
 
 
 CHANGES = Changes(others=_row_counts)
