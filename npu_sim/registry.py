@@ -115,6 +115,13 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         kernels_of_families=((ASCEND_950, ("add_rms_norm",)),),
     ),
     OperatorEntry(
+        "cross_entropy_loss",
+        "CrossEntropyLoss",
+        ("cross_entropy_loss",),
+        ("rows_at_most",),
+        kernels_of_families=((ASCEND_950, ("cross_entropy_loss",)),),
+    ),
+    OperatorEntry(
         "cross_entropy_loss_grad",
         "CrossEntropyLossGrad",
         ("cross_entropy_loss_grad",),

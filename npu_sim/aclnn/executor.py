@@ -317,7 +317,8 @@ class Prototype:
         words = self._words(values)
         for name, argument in self.parameters.items():
             is_left_out = isinstance(argument, Output) and not argument.is_chosen(words)
-            if values[name] is None and not argument.optional and not is_left_out:
+            is_optional = argument.optional and not getattr(argument, "required_in_c", False)
+            if values[name] is None and not is_optional and not is_left_out:
                 raise self._missing(name, argument)
         attributes = {
             argument.name: _converted(argument, name, values[name])

@@ -8,6 +8,7 @@ import ast
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from operator import index
@@ -67,6 +68,8 @@ class Tensor:
     like
         The tensor whose dtype it has, or its dtype, where a plan leaves it out and no given tensor
         has its axis of dtypes.
+    required_in_c
+        Whether the C function requires it although it is optional here.
     """
 
     name: str
@@ -78,6 +81,7 @@ class Tensor:
     samples: int | Callable[[Mapping[str, Any]], int | None] | None = None
     addresses: bool = False
     like: str = ""
+    required_in_c: bool = False
     default: ClassVar[None] = None
     """Value when a call leaves it out."""
 
@@ -480,13 +484,17 @@ class Word:
 
 @dataclass(frozen=True)
 class Switch:
-    """A switch, or whether an optional ``tensor`` is given; its codes are 0 and 1."""
+    """A switch, or whether an optional ``tensor`` is given; its codes are 0 and 1.
+
+    ``is_on`` says which numbers of the attribute of its name are on, where that is no ``bool``.
+    """
 
     name: str
     help: str
     default: bool = False
     aliases: tuple[str, ...] = ()
     tensor: str = ""
+    is_on: Callable[[Any], bool] = bool
 
     def code(self, value: Any) -> int:
         """Return 0 or 1."""
@@ -495,6 +503,9 @@ class Switch:
             return 1
         if text in ("false", "0", "no", "off"):
             return 0
+        if self.is_on is not bool:
+            with suppress(ValueError, TypeError):
+                return int(self.is_on(float(value)))
         raise UsageError(
             self.name,
             "{name} must be True or False, got {value}",

@@ -135,12 +135,17 @@ class Inspection(OfTarget):
         return [(name, specs[name]) for name in names.split() if name in specs]
 
     def size(self, name: str) -> int:
-        """Return a size, an integer attribute, or a number derived from them."""
+        """Return a size, an attribute as an integer, or a number derived from them."""
         read = self.operator.readers.get(name)
         if read is not None:
             return int(read(self.specs))
         known = self.sizes.values.get(name)
-        return size_of(self.operator, name, self.sizes, self.arguments) if known is None else known
+        if known is not None:
+            return known
+        word = self.operator.named_attributes.get(name)
+        if word is not None:
+            return self._code(word)
+        return size_of(self.operator, name, self.sizes, self.arguments)
 
     def number(self, name: str) -> int:
         """Return a size as :meth:`size` does, or a rule of the product."""

@@ -33,6 +33,7 @@ from npu_sim.framework.target import require_bool
 from npu_sim.language import Argument, Text, joined
 from npu_sim.numbers.formats import SHORT_NAMES, TensorSpec, shape_text
 from npu_sim.status import (
+    INNER_FAILURE,
     INVALID,
     NULL_POINTER,
     TILING_FAILURE,
@@ -537,6 +538,23 @@ class Contiguous(Check):
                     name=argument.name,
                     title=call.operator.title,
                 )
+
+
+def refuse_strided(call: Inspection, status: Status = INNER_FAILURE) -> None:
+    """Refuse strided inputs where the operator's definition asks for no copy of them."""
+    for tensor in call.operator.inputs:
+        spec = call.specs.get(tensor.name)
+        if spec is not None and not spec.contiguous:
+            raise AclnnError(
+                status,
+                tensor.name,
+                "{name} is not contiguous, and release {release} has no copy of it on {title}: the "
+                "second stage fails",
+                "pass a contiguous copy of {name}",
+                name=tensor.name,
+                release=call.profile.release,
+                title=call.profile.product.title,
+            )
 
 
 @dataclass(frozen=True, eq=False)

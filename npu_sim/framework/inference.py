@@ -261,7 +261,7 @@ def axis_value(
         return arguments[axis.tensor] is not None
     if axis.name in arguments:
         value = arguments[axis.name]
-        return str(value) if isinstance(axis, Word) else bool(value)
+        return str(value) if isinstance(axis, Word) else axis.is_on(value)
     return _dtype_named(operator, axis.name, arguments)
 
 

@@ -432,6 +432,12 @@ class Operator:
         return tuple(axis for axis in self.axes if isinstance(axis, Number) and axis.unit)
 
     @cached_property
+    def named_attributes(self) -> dict[str, Word]:
+        """Axes of the attributes whose values are words."""
+        words = (axis for axis in self.axes if isinstance(axis, Word))
+        return {word.name: word for word in words if word.name in self.by_name}
+
+    @cached_property
     def switches(self) -> dict[str, str]:
         """Optional tensors, by the axis that states whether each is given."""
         return {

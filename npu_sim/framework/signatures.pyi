@@ -29,7 +29,7 @@ class SupportsDLPack(Protocol):
 Array: TypeAlias = SupportsArray | SupportsDLPack | list[Any] | tuple[Any, ...] | float
 Described: TypeAlias = TensorSpec | str | Array | None
 
-__all__ = ['diff', 'explain', 'limits', 'plan', 'prepare', 'run', 'embedding_dense_backward', 'conv_tbc_backward', 'rms_norm', 'rms_norm_grad', 'add_rms_norm', 'cross_entropy_loss_grad', 'moe_token_permute', 'moe_token_permute_grad', 'moe_token_unpermute', 'moe_token_unpermute_grad', 'swi_glu', 'swi_glu_grad', 'rotary_position_embedding', 'rotary_position_embedding_grad', 'apply_adam_w_v2']
+__all__ = ['diff', 'explain', 'limits', 'plan', 'prepare', 'run', 'embedding_dense_backward', 'conv_tbc_backward', 'rms_norm', 'rms_norm_grad', 'add_rms_norm', 'cross_entropy_loss', 'cross_entropy_loss_grad', 'moe_token_permute', 'moe_token_permute_grad', 'moe_token_unpermute', 'moe_token_unpermute_grad', 'swi_glu', 'swi_glu_grad', 'rotary_position_embedding', 'rotary_position_embedding_grad', 'apply_adam_w_v2']
 
 class EmbeddingDenseBackwardDescribed(TypedDict):
     grad: Described
@@ -175,6 +175,50 @@ class AddRmsNormNatural(TypedDict):
     dtype: NotRequired[Any]
     col: NotRequired[Any]
     row: NotRequired[Any]
+
+class CrossEntropyLossDescribed(TypedDict):
+    input: Described
+    target: NotRequired[Described]
+    weight: NotRequired[Described]
+    reduction: NotRequired[Literal["none", "mean", "sum"]]
+    ignore_index: NotRequired[SupportsIndex]
+    label_smoothing: NotRequired[float]
+    lse_square_scale_for_zloss: NotRequired[float]
+    return_zloss: NotRequired[bool]
+    zloss: NotRequired[Described]
+    lse_for_zloss: NotRequired[Described]
+    loss: NotRequired[Described]
+    log_prob: NotRequired[Described]
+
+class CrossEntropyLossComputed(TypedDict):
+    input: Array
+    target: Array
+    weight: NotRequired[Array | None]
+    reduction: NotRequired[Literal["none", "mean", "sum"]]
+    ignore_index: NotRequired[SupportsIndex]
+    label_smoothing: NotRequired[float]
+    lse_square_scale_for_zloss: NotRequired[float]
+    return_zloss: NotRequired[bool]
+    zloss: NotRequired[Array | None]
+    lse_for_zloss: NotRequired[Array | None]
+
+class CrossEntropyLossNatural(TypedDict):
+    input: NotRequired[Any]
+    target: NotRequired[Any]
+    weight: NotRequired[Any]
+    reduction: NotRequired[Any]
+    ignore_index: NotRequired[Any]
+    label_smoothing: NotRequired[Any]
+    lse_square_scale_for_zloss: NotRequired[Any]
+    return_zloss: NotRequired[Any]
+    zloss: NotRequired[Any]
+    lse_for_zloss: NotRequired[Any]
+    loss: NotRequired[Any]
+    log_prob: NotRequired[Any]
+    dtype: NotRequired[Any]
+    weighted: NotRequired[Any]
+    C: NotRequired[Any]
+    N: NotRequired[Any]
 
 class CrossEntropyLossGradDescribed(TypedDict):
     grad_loss: NotRequired[Described]
@@ -521,6 +565,11 @@ def diff(
 
 @overload
 def diff(
+    operator: Literal["cross_entropy_loss", "CrossEntropyLoss", "aclnnCrossEntropyLoss"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
     operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., products: str | Path | Sequence[str | Path] | None = ..., socs: str | Sequence[str] | None = ..., releases: bool | str | Sequence[str] = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossGradDescribed]
 ) -> Comparison: ...
 
@@ -592,6 +641,11 @@ def explain(
 @overload
 def explain(
     operator: Literal["add_rms_norm", "AddRmsNorm", "aclnnAddRmsNorm"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[AddRmsNormDescribed]
+) -> Explanation: ...
+
+@overload
+def explain(
+    operator: Literal["cross_entropy_loss", "CrossEntropyLoss", "aclnnCrossEntropyLoss"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossDescribed]
 ) -> Explanation: ...
 
 @overload
@@ -671,6 +725,11 @@ def limits(
 
 @overload
 def limits(
+    operator: Literal["cross_entropy_loss", "CrossEntropyLoss", "aclnnCrossEntropyLoss"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[CrossEntropyLossNatural]
+) -> LimitTable: ...
+
+@overload
+def limits(
     operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., products: str | Sequence[str] | None = ..., socs: str | Sequence[str] | None = ..., deterministic: bool = ..., **arguments: Unpack[CrossEntropyLossGradNatural]
 ) -> LimitTable: ...
 
@@ -742,6 +801,11 @@ def plan(
 @overload
 def plan(
     operator: Literal["add_rms_norm", "AddRmsNorm", "aclnnAddRmsNorm"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[AddRmsNormDescribed]
+) -> Plan: ...
+
+@overload
+def plan(
+    operator: Literal["cross_entropy_loss", "CrossEntropyLoss", "aclnnCrossEntropyLoss"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossDescribed]
 ) -> Plan: ...
 
 @overload
@@ -821,6 +885,11 @@ def prepare(
 
 @overload
 def prepare(
+    operator: Literal["cross_entropy_loss", "CrossEntropyLoss", "aclnnCrossEntropyLoss"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossDescribed]
+) -> Prepared: ...
+
+@overload
+def prepare(
     operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossGradDescribed]
 ) -> Prepared: ...
 
@@ -892,6 +961,11 @@ def run(
 @overload
 def run(
     operator: Literal["add_rms_norm", "AddRmsNorm", "aclnnAddRmsNorm"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[AddRmsNormComputed]
+) -> Result: ...
+
+@overload
+def run(
+    operator: Literal["cross_entropy_loss", "CrossEntropyLoss", "aclnnCrossEntropyLoss"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[CrossEntropyLossComputed]
 ) -> Result: ...
 
 @overload
@@ -969,6 +1043,11 @@ def add_rms_norm(
     *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ...,
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...
 
+def cross_entropy_loss(
+    input: Array, target: Array, weight: Array | None = ..., reduction: Literal["none", "mean", "sum"] = ..., ignore_index: SupportsIndex = ..., label_smoothing: float = ..., lse_square_scale_for_zloss: float = ..., return_zloss: bool = ..., zloss: Array | None = ..., lse_for_zloss: Array | None = ...,
+    *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ...,
+) -> tuple[NDArray[Any], NDArray[Any]]: ...
+
 def cross_entropy_loss_grad(
     grad_loss: Array, log_prob: Array, target: Array, weight: Array | None = ..., reduction: Literal["none", "mean", "sum"] = ..., ignore_index: SupportsIndex = ..., label_smoothing: float = ..., lse_square_scale_for_zloss: float = ..., grad_zloss: Array | None = ..., lse_for_zloss: Array | None = ...,
     *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ...,
@@ -1042,6 +1121,11 @@ def certificate(
 @overload
 def certificate(
     operator: Literal["add_rms_norm", "AddRmsNorm", "aclnnAddRmsNorm"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[AddRmsNormComputed]
+) -> list[Certificate]: ...
+
+@overload
+def certificate(
+    operator: Literal["cross_entropy_loss", "CrossEntropyLoss", "aclnnCrossEntropyLoss"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossComputed]
 ) -> list[Certificate]: ...
 
 @overload
@@ -1121,6 +1205,11 @@ def determinism(
 
 @overload
 def determinism(
+    operator: Literal["cross_entropy_loss", "CrossEntropyLoss", "aclnnCrossEntropyLoss"], *, random_orders: int = ..., seed: int = ..., adversarial: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossComputed]
+) -> DeterminismStudy: ...
+
+@overload
+def determinism(
     operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], *, random_orders: int = ..., seed: int = ..., adversarial: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossGradComputed]
 ) -> DeterminismStudy: ...
 
@@ -1196,6 +1285,11 @@ def invariance(
 
 @overload
 def invariance(
+    operator: Literal["cross_entropy_loss", "CrossEntropyLoss", "aclnnCrossEntropyLoss"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossComputed]
+) -> InvarianceStudy: ...
+
+@overload
+def invariance(
     operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossGradComputed]
 ) -> InvarianceStudy: ...
 
@@ -1267,6 +1361,11 @@ def precision(
 @overload
 def precision(
     operator: Literal["add_rms_norm", "AddRmsNorm", "aclnnAddRmsNorm"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[AddRmsNormComputed]
+) -> PrecisionStudy: ...
+
+@overload
+def precision(
+    operator: Literal["cross_entropy_loss", "CrossEntropyLoss", "aclnnCrossEntropyLoss"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossComputed]
 ) -> PrecisionStudy: ...
 
 @overload

@@ -207,6 +207,29 @@ def cross_entropy(
     }
 
 
+def cross_entropy_loss(
+    kind: int = FP32,
+    rows: int = 60,
+    classes: int = 40,
+    reduction: str = "mean",
+    weight: bool = False,
+) -> dict[str, Any]:
+    return {
+        "input": tensor(rows, classes, kind=kind),
+        "target": tensor(rows, kind=INT64, high=classes),
+        "weightOptional": tensor(classes) if weight else None,
+        "reduction": reduction,
+        "ignoreIndex": 2,
+        "labelSmoothing": 0.0,
+        "lseSquareScaleForZloss": 0.0,
+        "returnZloss": False,
+        "lossOut": tensor(rows if reduction == "none" else 1, kind=kind),
+        "logProbOut": tensor(rows, classes, kind=kind),
+        "zlossOut": tensor(0, kind=kind),
+        "lseForZlossOut": tensor(0, kind=kind),
+    }
+
+
 def moe(kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 24) -> dict[str, Any]:
     return {
         "permutedOutputGrad": tensor(tokens * topk, hidden, kind=kind),
@@ -274,6 +297,7 @@ CALLS = {
     "rms_norm": rms_norm,
     "rms_norm_grad": rms_norm_grad,
     "add_rms_norm": add_rms_norm,
+    "cross_entropy_loss": cross_entropy_loss,
     "cross_entropy_loss_grad": cross_entropy,
     "moe_token_permute": moe_permute,
     "moe_token_permute_grad": moe,

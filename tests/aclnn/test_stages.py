@@ -59,6 +59,10 @@ PROTOTYPES = {
         "maximize"
     ),
     "rms_norm_grad": "dy x rstd gamma dxOut dgammaOut",
+    "cross_entropy_loss": (
+        "input target weightOptional reduction ignoreIndex labelSmoothing lseSquareScaleForZloss "
+        "returnZloss lossOut logProbOut zlossOut lseForZlossOut"
+    ),
     "cross_entropy_loss_grad": (
         "gradLoss logProb target weightOptional gradZlossOptional lseForZlossOptional reduction "
         "ignoreIndex labelSmoothing lseSquareScaleForZloss xGradOut"

@@ -15,6 +15,7 @@ from tests.golden import DATA
 FILES = sorted((DATA / "kernels" / "ascend_950").glob("*.npz"))
 ATTRIBUTES = {
     "rms_norm": ("epsilon",),
+    "cross_entropy_loss": ("reduction", "ignore_index", "label_smoothing"),
     "cross_entropy_loss_grad": ("reduction", "ignore_index"),
     "moe_token_permute": ("num_out_tokens",),
     "moe_token_permute_grad": ("num_topk",),

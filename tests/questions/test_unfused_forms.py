@@ -24,6 +24,13 @@ CALLS = {
             ("dx", "dgamma"), "gradient of the unfused chain: x*rstd rounded to fp16 before gamma"
         ),
     ),
+    "cross_entropy_loss": (
+        {"input": "64x100:bf16"},
+        {
+            "loss": "log_prob rounded to bf16 before the loss, as log_softmax and nll_loss do",
+            "log_prob": "(x - maximum) - ln(sum), as PyTorch's log_softmax does",
+        },
+    ),
     "cross_entropy_loss_grad": (
         {"log_prob": "64x100:bf16"},
         {"x_grad": "the gradient of a row rounded to bf16, as PyTorch's nll_loss does"},

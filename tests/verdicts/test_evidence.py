@@ -30,6 +30,24 @@ CALLS = [
     ("swi_glu_grad", {"x": "20x144:{0}", "y_grad": "20x72:{0}"}),
     *(
         (
+            "cross_entropy_loss",
+            {
+                "input": f"20x{columns}:{{0}}",
+                "target": "20:int64",
+                "weight": f"{columns}:fp32",
+                "reduction": reduction,
+                "ignore_index": 5,
+                "label_smoothing": smoothing,
+            },
+        )
+        for reduction, smoothing, columns in (
+            ("none", 0.0, 130),
+            ("mean", 0.1, 130),
+            ("sum", 0.0, 2100),
+        )
+    ),
+    *(
+        (
             "cross_entropy_loss_grad",
             {
                 "log_prob": "20x130:{0}",
@@ -107,6 +125,7 @@ CALLS = [
 ]
 MODEL_STEPS = {
     ("rms_norm", "y"), ("rms_norm", "rstd"), ("swi_glu", "y"), ("swi_glu_grad", "x_grad"),
+    ("cross_entropy_loss", "loss"), ("cross_entropy_loss", "log_prob"),
     ("cross_entropy_loss_grad", "x_grad"), ("apply_adam_w_v2", "var_out"),
     ("conv_tbc_backward", "grad_input"), ("conv_tbc_backward", "grad_weight"),
     ("conv_tbc_backward", "grad_bias"), ("embedding_dense_backward", "grad_weight"),

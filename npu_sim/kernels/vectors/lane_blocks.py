@@ -260,18 +260,20 @@ def patterns_at(array: Stored, index: int) -> Patterns:
     return array[index : index + block_length(array)].view(signed)
 
 
-def _same_patterns(a: Any, b: Any) -> PatternsType | None:
-    return a if isinstance(a, PatternsType) and a == b else None
+def _same_vectors(a: Any, b: Any) -> PatternsType | LanesType | None:
+    return a if isinstance(a, PatternsType | LanesType) and a == b else None
 
 
 def _larger(context: Any, builder: ir.IRBuilder, kinds: Any, a: Any, b: Any) -> ir.Value:
-    return builder.select(builder.icmp_signed(">", a, b), a, b)
+    is_float = isinstance(kinds[0], LanesType)
+    compare = builder.fcmp_ordered if is_float else builder.icmp_signed
+    return builder.select(compare(">", a, b), a, b)
 
 
-@instruction(_same_patterns, _larger)
-def larger(a: Patterns, b: Patterns) -> Patterns:
-    """Return the larger pattern of every lane."""
-    return np.maximum(a, b)
+@instruction(_same_vectors, _larger)
+def larger(a: Any, b: Any) -> Any:
+    """Return the larger pattern, or number, of every lane; b where a is nan."""
+    return np.where(a > b, a, b)
 
 
 def _pattern_type(patterns: Any) -> Any:
@@ -368,29 +370,29 @@ def exp_moderate(x: Any) -> Any:
     return _polynomial(x, shifted - _MODERATE_POWER) * power_of_two(shifted)
 
 
-# --- exp in fp64, for SwiGlu ---
+# --- exp in fp64, for SwiGlu and CrossEntropyLoss ---
 
 _LOG2_E_FP64 = 1.4426950408889634
 _MINUS_LN2_HIGH_FP64, _MINUS_LN2_LOW_FP64 = -0.6931471805599453, -2.3190468138462996e-17
 _FP64_POWER = 1.5 * 2.0**52
 """Adding it to a number below 2^51 in magnitude rounds it to an integer, in the low bits of the
 pattern."""
-_HIGHEST_FP64, _LOWEST_BESIDE_ONE = 89.0, -40.0
-"""e^89 is inf in fp32; e^-40 is lost when 1 is added in fp32."""
+_HIGHEST_FP64, _LOWEST_BESIDE_ONE, _LOWEST_FP64 = 89.0, -40.0, -110.0
+"""e^89 is inf in fp32; e^-40 is lost when 1 is added in fp32, and e^-110 is 0."""
 
 
 def _wide(lanes: Any, *_others: Any) -> LanesType:
     return LanesType(lanes.count, types.float64)
 
 
-def _opposite(context: Any, builder: ir.IRBuilder, kinds: Any, lanes: Any) -> ir.Value:
-    return builder.fpext(builder.fneg(lanes), _wide(*kinds).vector)
+def _extended(context: Any, builder: ir.IRBuilder, kinds: Any, lanes: Any) -> ir.Value:
+    return builder.fpext(lanes, _wide(*kinds).vector)
 
 
-@instruction(_wide, _opposite)
-def _opposite_in_fp64(lanes: Floats) -> Any:
-    """Return the opposites of fp32 lanes as fp64 lanes."""
-    return -lanes.astype(np.float64)
+@instruction(_wide, _extended)
+def _in_fp64(lanes: Floats) -> Any:
+    """Return fp32 lanes as fp64 lanes."""
+    return lanes.astype(np.float64)
 
 
 def _rounded(context: Any, builder: ir.IRBuilder, kinds: Any, lanes: Any) -> ir.Value:
@@ -430,18 +432,15 @@ def _times_power(lanes: Any, shifted: Any) -> Any:
 
 
 @device_function
-def one_plus_exp_of_opposite(x: Any) -> Any:
-    """Return fp32(e^-x) + 1 in fp32 of a block of lanes, with e^-x computed in fp64.
+def _exp_fp64(x: Any) -> Any:
+    """Return e^x of fp64 lanes of limited magnitude, within 2e-15 of the exact value.
 
-    e^-x is within 2e-15 of the exact value, and the sum is the rounded one for every fp32 number
-    (``benchmarks/exponential.py`` tries all of them). The polynomial interpolates
-    (e^r - 1 - r) / r^2 in the Chebyshev nodes of |r| <= ln2/2. One alone is a chain of about 95
-    cycles; a block interleaves those of its lanes.
+    The polynomial interpolates (e^r - 1 - r) / r^2 in the Chebyshev nodes of |r| <= ln2/2. One
+    alone is a chain of about 95 cycles; a block interleaves those of its lanes.
     """
-    wide = _within(_opposite_in_fp64(x), _LOWEST_BESIDE_ONE, _HIGHEST_FP64)
-    shifted = multiply_add(wide, _LOG2_E_FP64, _FP64_POWER)
+    shifted = multiply_add(x, _LOG2_E_FP64, _FP64_POWER)
     k = shifted - _FP64_POWER
-    r = multiply_add(k, _MINUS_LN2_LOW_FP64, multiply_add(k, _MINUS_LN2_HIGH_FP64, wide))
+    r = multiply_add(k, _MINUS_LN2_LOW_FP64, multiply_add(k, _MINUS_LN2_HIGH_FP64, x))
     square = r * r
     even = multiply_add(square, 2.7613810696022455e-07, 2.4801536381780756e-05)
     odd = multiply_add(square, 2.762512018118723e-06, 0.0001984120872424167)
@@ -451,8 +450,26 @@ def one_plus_exp_of_opposite(x: Any) -> Any:
     odd = multiply_add(odd, square, 0.16666666666648283)
     even = multiply_add(even, square, 0.5)
     tail = multiply_add(odd, r, even)
-    power = multiply_add(square, tail, r + 1.0)
-    return _in_fp32(_times_power(power, shifted)) + ONE
+    return _times_power(multiply_add(square, tail, r + 1.0), shifted)
+
+
+@device_function
+def exp_nearest(x: Any) -> Any:
+    """Return e^x of fp32 lanes below 89, rounded once; subnormal results stay, nan stays.
+
+    It is the nearest number but for a few arguments in 10^8.
+    """
+    return _in_fp32(_exp_fp64(_within(_in_fp64(x), _LOWEST_FP64, _HIGHEST_FP64)))
+
+
+@device_function
+def one_plus_exp_of_opposite(x: Any) -> Any:
+    """Return fp32(e^-x) + 1 in fp32 of a block of lanes, with e^-x as in `exp_nearest`.
+
+    The sum is the rounded one for every fp32 number (``benchmarks/exponential.py`` tries all).
+    """
+    wide = _within(_in_fp64(x) * -1.0, _LOWEST_BESIDE_ONE, _HIGHEST_FP64)
+    return _in_fp32(_exp_fp64(wide)) + ONE
 
 
 def _zeroed(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:

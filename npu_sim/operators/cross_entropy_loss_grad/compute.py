@@ -8,28 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import (
-    AclnnError,
-    Case,
-    Caveat,
-    Run,
-    TensorSpec,
-    Text,
-    caveat,
-    numpy_dtype,
-    runtime_failure,
+from npu_sim.framework.vocabulary import Case, Caveat, Run, TensorSpec, Text, caveat, numpy_dtype
+from npu_sim.operators.shared.labelled_rows.compute import (
+    BLOCK_ELEMENTS,
+    draw_labels,
+    label_failure,
 )
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
 if TYPE_CHECKING:
     from npu_sim.kernels.cross_entropy_loss_grad import Survey
-
-IGNORED_FRACTION = 0.1
-"""Fraction of generated labels equal to ignore_index, if it is a valid label: typical padding."""
-WEIGHTS = (0.5, 1.5)
-"""Range of generated weights, around 1."""
-BLOCK_ELEMENTS = 1 << 22
-"""Elements drawn, or computed by the formula, at a time; limits the size of temporaries."""
 
 
 def compute(run: Run) -> None:
@@ -112,20 +100,6 @@ def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> Iterator[C
         )
 
 
-def label_failure(target: np.ndarray, place: int, columns: int, hint: str) -> AclnnError:
-    """Return the error of the first label outside [0, C)."""
-    return runtime_failure(
-        "target",
-        Text(
-            "target[{place}] = {target} is out of range: C = {columns}",
-            place=place,
-            target=target[place],
-            columns=columns,
-        ),
-        hint,
-    )
-
-
 def all_ignored(case: Case, ignored: int) -> Iterator[Caveat]:
     """Yield the warning that ``mean`` has nothing to divide by."""
     if case.row.reduction == tiler.MEAN and ignored == case.row.N:
@@ -179,15 +153,7 @@ def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
         "grad_loss": np.asarray(gradients, numpy_dtype(grad_loss.dtype)),
         "log_prob": log_probabilities(arguments.log_prob, rng),
     }
-    labels = rng.integers(0, max(1, columns), arguments.target.shape, np.int64)
-    drawn["target"] = labels.astype(arguments.target.dtype, copy=False)
-    if 0 <= arguments.ignore_index < columns:
-        drawn["target"][rng.random(arguments.target.shape) < IGNORED_FRACTION] = (
-            arguments.ignore_index
-        )
-    if arguments.weight is not None:
-        drawn["weight"] = rng.uniform(*WEIGHTS, arguments.weight.shape).astype(np.float32)
-    return drawn
+    return drawn | draw_labels(arguments, columns, rng)
 
 
 def log_probabilities(spec: TensorSpec, rng: "np.random.Generator") -> np.ndarray:

@@ -3,7 +3,7 @@
 Source: product document aclnnCrossEntropyLossGrad; specification page ``cross_entropy_loss_grad``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -23,8 +23,6 @@ from npu_sim.framework.vocabulary import (
     Number,
     Operator,
     Output,
-    Profile,
-    Status,
     Switch,
     Tensor,
     TensorSpec,
@@ -32,15 +30,9 @@ from npu_sim.framework.vocabulary import (
     Word,
     checks,
     joined,
-    shown,
-    tip,
 )
+from npu_sim.operators.shared.labelled_rows.declaration import check_reduction, float_dtypes
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
-
-
-def float_dtypes(profile: Profile) -> Sequence[str]:
-    """Return the dtypes that the product takes for log_prob."""
-    return [dtype for dtype in FLOAT_DTYPES if dtype in profile.product.dtypes]
 
 
 def loss_axes(arguments: Mapping[str, Any]) -> str:
@@ -53,21 +45,6 @@ def loss_axes(arguments: Mapping[str, Any]) -> str:
         return "N"
     loss = arguments.get("grad_loss")
     return "1N*" if isinstance(loss, TensorSpec) and loss.shape == (1,) else ""
-
-
-def check_reduction(call: Inspection, status: Status) -> None:
-    """Refuse an unknown reduction."""
-    reduction = call.arguments.reduction
-    if reduction not in tiler.REDUCTIONS:
-        raise AclnnError(
-            status,
-            "reduction",
-            "reduction = {reduction} is not a reduction",
-            "{tip}reduction: {reductions}",
-            reduction=shown(reduction),
-            reductions=", ".join(tiler.REDUCTIONS),
-            tip=tip(reduction, tiler.REDUCTIONS),
-        )
 
 
 def check_unsupported(call: Inspection) -> None:

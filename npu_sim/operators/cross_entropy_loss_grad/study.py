@@ -11,12 +11,12 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import FORMULA, AclnnError, Result, Text, joined
 from npu_sim.operators.cross_entropy_loss_grad.plan import EXACT_LABELS
+from npu_sim.operators.shared.labelled_rows.study import CROSS_ENTROPY, DEFAULTS
 from npu_sim.operators.shared.open_rules import open_rule
 from npu_sim.operators.shared.study import (
     Claim,
     DumpedTensor,
     Experiment,
-    Function,
     InDumps,
     Numbers,
     OpenRule,
@@ -174,9 +174,7 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
 def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values] | None:
     if wrapped.output_gradient(2) is not None:
         return None  # the gradient of zloss, whose other arguments are not in the dump
-    arguments = wrapped.pick(
-        "target", weight=None, reduction="mean", ignore_index=-100, label_smoothing=0.0
-    )
+    arguments = wrapped.pick("target", **DEFAULTS)
     arguments |= {"grad_loss": wrapped.output_gradient(), "log_prob": wrapped.output(1)}
     return arguments, {"x_grad": wrapped.gradients.get("input")}
 
@@ -188,17 +186,7 @@ def _index_ranges(arguments: Values) -> Mapping[str, tuple[int, tuple[int, ...]]
     return {"target": (log_prob.shape[-1], (arguments["ignore_index"],))}
 
 
-IN_DUMPS = InDumps(
-    (
-        Function(
-            ("npu_cross_entropy_loss",),
-            ("input", "target", "weight", "reduction", "ignore_index", "label_smoothing"),
-            ("input",),
-        ),
-    ),
-    _in_dump,
-    index_ranges=_index_ranges,
-)
+IN_DUMPS = InDumps((CROSS_ENTROPY,), _in_dump, index_ranges=_index_ranges)
 
 
 OPERATOR = "cross_entropy_loss_grad"

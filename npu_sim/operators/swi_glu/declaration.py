@@ -23,7 +23,6 @@ from npu_sim.operators.shared.gated_halves.declaration import (
     check_dim,
     check_even,
     half,
-    refuse_strided,
     sample_axis,
     sizes_message,
     whole,
@@ -35,7 +34,7 @@ def check_strided(call: Inspection) -> None:
     """Refuse a strided x on the Atlas inference series up to release 8.5."""
     is_inference = call.profile.npu_arch == NPU_ARCH_ATLAS_INFERENCE
     if is_inference and call.rules.inference_copies_strided == 0:
-        refuse_strided(call)
+        checks.refuse_strided(call)
 
 
 OPERATOR = Operator(

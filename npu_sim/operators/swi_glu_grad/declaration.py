@@ -22,7 +22,6 @@ from npu_sim.operators.shared.gated_halves.declaration import (
     check_dim,
     check_even,
     half,
-    refuse_strided,
     sample_axis,
     sizes_message,
     whole,
@@ -33,7 +32,7 @@ from npu_sim.tiling import swi_glu, swi_glu_grad
 def check_strided(call: Inspection) -> None:
     """Refuse strided inputs up to release 8.5 (page, "Contract")."""
     if call.rules.copies_strided == 0:
-        refuse_strided(call)
+        checks.refuse_strided(call)
 
 
 OPERATOR = Operator(

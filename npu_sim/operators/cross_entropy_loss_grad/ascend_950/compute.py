@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import AclnnError, Case, Run, Text
-from npu_sim.operators.cross_entropy_loss_grad.compute import all_ignored, label_failure
+from npu_sim.operators.cross_entropy_loss_grad.compute import all_ignored
+from npu_sim.operators.shared.labelled_rows.compute import label_failure
 from npu_sim.tiling.ascend_950 import cross_entropy_loss_grad as tiler
 from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE, row_range
 

@@ -3,10 +3,9 @@
 Source: specification page ``cross_entropy_loss_grad_950``.
 """
 
-from functools import partial
-
 from npu_sim.framework.vocabulary import FLOAT_DTYPES, INVALID, TILING_FAILURE, Tensor, Word, checks
 from npu_sim.operators.cross_entropy_loss_grad import declaration
+from npu_sim.operators.shared.labelled_rows.declaration import check_reduction, float_dtypes
 from npu_sim.tiling.ascend_950 import cross_entropy_loss_grad as tiler
 
 TARGET = Tensor(
@@ -29,16 +28,16 @@ AXES = (
 CHECKS = (
     checks.Given(),
     checks.Supported(),
-    checks.Dtypes("grad_loss log_prob", declaration.float_dtypes),
+    checks.Dtypes("grad_loss log_prob", float_dtypes),
     checks.Dtypes("target", tiler.TARGET_DTYPES),
     checks.Dtypes("weight", ("float32",)),
     checks.Dtypes("grad_zloss lse_for_zloss", FLOAT_DTYPES),
-    checks.Dtypes("out", declaration.float_dtypes),
+    checks.Dtypes("out", float_dtypes),
     checks.SameDtype("out", "log_prob"),
     checks.Formats(checks.ND),
     declaration.check_unsupported,
     checks.Attributes("ignore_index"),
-    partial(declaration.check_reduction, status=TILING_FAILURE),
+    check_reduction,
     checks.Ranks("log_prob", 2, 2, TILING_FAILURE),
     checks.Shapes("log_prob", TILING_FAILURE),
     checks.Shapes("target weight grad_loss out", TILING_FAILURE),

@@ -16,7 +16,6 @@ from npu_sim.framework.vocabulary import (
     Derived,
     Inspection,
     Number,
-    Status,
     Text,
     Word,
     align,
@@ -24,7 +23,6 @@ from npu_sim.framework.vocabulary import (
     joined,
     system_workspace,
 )
-from npu_sim.status import INNER_FAILURE
 from npu_sim.tiling import swi_glu as tiler
 from npu_sim.tiling.common import MAX_RANK
 
@@ -108,22 +106,6 @@ def sizes_message(call: Inspection) -> tuple[str, str]:
     return message, Text(
         "{nearest} elements, or any multiple of {least}", nearest=nearest, least=step // size
     )
-
-
-def refuse_strided(call: Inspection, status: Status = INNER_FAILURE) -> None:
-    """Refuse strided inputs where the definition does not ask for their copy (page, "Releases")."""
-    for tensor in call.operator.inputs:
-        if not call.specs[tensor.name].contiguous:
-            raise AclnnError(
-                status,
-                tensor.name,
-                "{name} is not contiguous, and release {release} has no copy of it on {title}: the "
-                "second stage fails",
-                "pass a contiguous copy of {name}",
-                name=tensor.name,
-                release=call.profile.release,
-                title=call.profile.product.title,
-            )
 
 
 DENSE_OUTPUT = checks.ContiguousOutputs(

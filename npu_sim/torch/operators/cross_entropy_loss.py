@@ -1,6 +1,7 @@
-"""Cross entropy: the gradient of CrossEntropyLossGrad, and how its calls are recognised.
+"""Cross entropy: CrossEntropyLoss with its gradient, and how calls of the gradient are recognised.
 
-Recognised are cross entropies of logits or log-probabilities.
+Recognised are cross entropies of logits or log-probabilities. PyTorch's function computes the loss
+as PyTorch does: the product has no kernel of its own for it, and runs log_softmax and nll_loss.
 """
 
 from dataclasses import dataclass, replace
@@ -83,7 +84,7 @@ def _backward(ctx: Any, grad_loss: torch.Tensor, _: Any) -> Gradients:
     if torch.is_grad_enabled():
         # The gradient depends on the logits: without this, second derivatives would be zero.
         log_prob = _log_prob(logits).to(logits.dtype)
-    reduction, ignore_index, label_smoothing = ctx.call
+    reduction, ignore_index, label_smoothing = ctx.call[:3]
     logits_grad = GRADIENT_OPERATOR(
         grad_loss=grad_loss.contiguous(),
         log_prob=log_prob,
@@ -93,15 +94,17 @@ def _backward(ctx: Any, grad_loss: torch.Tensor, _: Any) -> Gradients:
         ignore_index=ignore_index,
         label_smoothing=label_smoothing,
     )
-    return logits_grad, None, None, None, None, None
+    return logits_grad, *([None] * (len(ctx.needs_input_grad) - 1))
 
 
+GRADIENT = Gradient(saving(0, 1, 2, results=(1,)), _backward)
+LOSS_OPERATOR = operator_of("cross_entropy_loss", GRADIENT)
 FORWARD_OPERATOR = define(
     "cross_entropy(Tensor logits, Tensor target, Tensor? weight, str reduction, int ignore_index, "
     "float label_smoothing) -> (Tensor, Tensor)",
     cross_entropy_forward,
     _shapes,
-    Gradient(saving(0, 1, 2, results=(1,)), _backward),
+    GRADIENT,
 )
 
 
@@ -203,15 +206,17 @@ def npu_cross_entropy_loss(
     lse_square_scale_for_zloss: float = 0.0,
     return_zloss: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return (loss, log_prob, zloss, lse_for_zloss); the last two are empty.
+    """Return (loss, log_prob, zloss, lse_for_zloss), computed by CrossEntropyLoss.
 
-    The loss has shape (1,) for mean and sum, (N,) for none. All results have the input's dtype.
+    The loss has shape (1,) for mean and sum, (N,) for none; the last two are empty. All results
+    have the input's dtype. CrossEntropyLossGrad computes the gradient of the loss.
 
     Raises
     ------
     AclnnError
-        161002 for the z-loss, which the product does not support yet, and for label smoothing of an
-        input that requires a gradient, which the product's gradient does not support.
+        Those of CrossEntropyLoss; 161002 for the z-loss, which the product does not support yet,
+        and for label smoothing of an input that requires a gradient, which the product's gradient
+        does not support.
     """
     if lse_square_scale_for_zloss != 0.0 or return_zloss:
         raise AclnnError(
@@ -221,9 +226,18 @@ def npu_cross_entropy_loss(
             "lse_square_scale_for_zloss = 0.0 and return_zloss = False",
         )
     _refuse_smoothed_gradient(input, label_smoothing)
-    loss, log_prob = _checked(input, target, weight, reduction, ignore_index, label_smoothing)
+    if torch.is_autocast_enabled("cpu"):
+        input = input.float()
+    loss, log_prob = LOSS_OPERATOR(
+        input=input.contiguous(),
+        target=target.contiguous(),
+        weight=weight,
+        reduction=reduction,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+    )
     empty = input.new_empty(0)
-    return loss if reduction == "none" else loss.reshape(1), log_prob, empty, empty.clone()
+    return loss, log_prob, empty, empty.clone()
 
 
 OPERATOR = "cross_entropy_loss_grad"

@@ -1,0 +1,1 @@
+"""CrossEntropyLoss: declaration, plan, computation, timeline and studies."""

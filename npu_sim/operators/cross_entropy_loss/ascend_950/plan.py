@@ -1,0 +1,130 @@
+"""Plan of CrossEntropyLoss on Ascend 950.
+
+Source: specification page ``cross_entropy_loss_950``.
+"""
+
+from collections.abc import Iterator
+
+from npu_sim.framework.vocabulary import (
+    SYSTEM_WORKSPACE_BYTES,
+    Case,
+    Caveat,
+    Condition,
+    Decision,
+    Description,
+    Text,
+    WorkspacePart,
+    caveat,
+    decision,
+    vector_plan,
+)
+from npu_sim.operators.cross_entropy_loss.plan import BARRIER, order_of, path_of, smoothing_caveats
+from npu_sim.tiling.ascend_950 import cross_entropy_loss as tiler
+from npu_sim.tiling.cross_entropy_loss import MEAN
+
+INT32_MAX = 2**31 - 1
+WHOLE = Condition(
+    "whole rows",
+    "a block of rows, with what is computed of them, fits the Unified Buffer",
+    lambda row, device, rules: any(tiler.whole_rows(row, count, device) for count in (2, 1)),
+    "rows pass through the buffer whole, several at a time, and are read once",
+    "a row passes through the buffer in blocks of columns, three times",
+    ("C",),
+)
+
+
+def describe(case: Case) -> Description:
+    """Return what the operator states of a plan."""
+    tiling, schedule = case.tiling, tiler.schedule_of(case.tiling)
+    path = path_of(case, is_cut=schedule == tiler.CUT_COLUMNS)
+    return vector_plan(
+        case,
+        path="no rows" if schedule == tiler.EMPTY else path,
+        per_core=_per_core(tiling),
+        buffers=tiler.buffers(case.row, tiling),
+        ranges=[tiler.row_range(tiling, core) for core in range(tiling.block_dim)],
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
+        workspace=_workspace(tiling),
+        conditions=lambda: () if schedule == tiler.EMPTY else _decisions(case),
+        order=order_of(case),
+        caveats=_caveats(case),
+    )
+
+
+def _decisions(case: Case) -> Iterator[Decision]:
+    yield decision(case, WHOLE, C=case.row.C)
+    yield decision(case, BARRIER, reduction=case.arguments.reduction)
+
+
+def _per_core(tiling: tiler.Tiling) -> str:
+    schedule, blocks = tiler.schedule_of(tiling), tiling.blocks
+    if schedule == tiler.EMPTY:
+        return ""
+    if schedule == tiler.WHOLE_ROWS:
+        return Text("up to {rows} rows at a time", rows=tiling.passes.rows)
+    return Text(
+        "one row in blocks of {columns} columns, {blocks} in all",
+        columns=blocks.columns,
+        blocks=blocks.number,
+    )
+
+
+def _workspace(tiling: tiler.Tiling) -> list[WorkspacePart]:
+    system = WorkspacePart(
+        name="system", bytes=SYSTEM_WORKSPACE_BYTES, kind="system", note="16 MiB on every SoC"
+    )
+    sums = WorkspacePart(
+        name="sums of the cores",
+        bytes=tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES,
+        kind="kernel",
+    )
+    return [part for part in (system, sums) if part.bytes]
+
+
+def _caveats(case: Case) -> Iterator[Caveat]:
+    """Yield the warnings of a plan (page, "Warnings")."""
+    row, schedule = case.row, tiler.schedule_of(case.tiling)
+    yield from smoothing_caveats(case)
+    if schedule == tiler.EMPTY:
+        return
+    yield caveat(
+        "log_prob_differs_between_products",
+        "log_prob",
+        "log_prob is (x - maximum) - ln(sum), on A2 and A3 x - (ln(sum) + maximum): many of its "
+        "last bits differ between the products. Read in the public sources; not run on a device",
+    )
+    if schedule == tiler.WHOLE_ROWS:
+        yield from _whole_caveats(case)
+        return
+    if row.ignore_index < 0:
+        yield caveat(
+            "negative_ignore_index",
+            "ignore_index",
+            "a negative ignore_index masks nothing on Ascend 950 where rows are cut, here "
+            "{ignore_index}; a label equal to it is refused: its loss would be that of another row "
+            "or of memory that nothing wrote. Give ignored rows a label from 0 to C - 1 and set "
+            "ignore_index to it. Read in the public sources; not run on a device",
+            ignore_index=row.ignore_index,
+        )
+    if row.reduction == MEAN and not row.weighted:
+        yield caveat(
+            "weight_buffer_unplanned",
+            "reduction",
+            "the kernel reserves {bytes} bytes for the weights of the labels that the plan does "
+            "not count: its last buffers can lie beyond the Unified Buffer. The simulator computes "
+            "as if they fitted. Read in the public sources; not run on a device",
+            bytes=tiler.LABEL_WEIGHT_BYTES,
+        )
+
+
+def _whole_caveats(case: Case) -> Iterator[Caveat]:
+    ignored = case.row.ignore_index
+    if not -INT32_MAX - 1 <= ignored <= INT32_MAX:
+        yield caveat(
+            "label_low_32_bits",
+            "ignore_index",
+            "labels and ignore_index {ignore_index} are compared in their low 32 bits: labels "
+            "equal to {low} are ignored too",
+            ignore_index=ignored,
+            low=tiler.low_bits(ignored),
+        )

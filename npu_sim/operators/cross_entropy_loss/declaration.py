@@ -1,0 +1,254 @@
+"""CrossEntropyLoss: log-softmax and negative log-likelihood in one kernel.
+
+Source: product document aclnnCrossEntropyLoss; specification page ``cross_entropy_loss``.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from npu_sim.framework.vocabulary import (
+    ASCEND_950,
+    FLOAT_DTYPES,
+    TILING_FAILURE,
+    AclnnError,
+    Argument,
+    Attribute,
+    Evidence,
+    Inspection,
+    Number,
+    Operator,
+    Output,
+    Switch,
+    Tensor,
+    TensorSpec,
+    Text,
+    Word,
+    checks,
+    joined,
+    shape_text,
+    to_fp32,
+)
+from npu_sim.operators.shared.labelled_rows.declaration import check_reduction, float_dtypes
+from npu_sim.tiling import cross_entropy_loss as tiler
+
+
+def loss_axes(arguments: Mapping[str, Any]) -> str:
+    """Return the axes of the loss: (N,) without reduction, else (1,), or () where so given."""
+    if arguments["reduction"] == "none":
+        return "N"
+    loss = arguments.get("loss")
+    return "" if isinstance(loss, TensorSpec) and loss.shape == () else "1N"
+
+
+def loss_samples(arguments: Mapping[str, Any]) -> int | None:
+    """Return the axis of the rows in the loss; None where it is reduced."""
+    return 0 if arguments["reduction"] == "none" else None
+
+
+def smooths(label_smoothing: float) -> bool:
+    """Return whether label smoothing is above 0 in fp32; nan is not."""
+    return bool(to_fp32(label_smoothing) > 0)
+
+
+def check_smoothing(call: Inspection) -> None:
+    """Refuse label smoothing outside 0..1 in fp32; nan passes (page, "Contract" 4)."""
+    number = to_fp32(checks.require_float("label_smoothing", call.arguments.label_smoothing))
+    checks.require_float("lse_square_scale_for_zloss", call.arguments.lse_square_scale_for_zloss)
+    if number < 0 or number > 1:
+        raise AclnnError(
+            TILING_FAILURE,
+            "label_smoothing",
+            "{name} = {number} is outside [0, 1]",
+            "0 <= {name} <= 1",
+            name="label_smoothing",
+            number=f"{number:g}",
+        )
+
+
+def check_zloss(call: Inspection) -> None:
+    """Refuse a zloss or lse_for_zloss that is neither empty nor of its shape."""
+    rows = (call.size("N"),)
+    wanted = {"zloss": call.specs["loss"].shape, "lse_for_zloss": rows}
+    for name, shape in wanted.items():
+        spec = call.specs.get(name)
+        if spec is not None and spec.shape not in (shape, (0,)):
+            raise AclnnError(
+                TILING_FAILURE,
+                name,
+                "{name} is {spec}",
+                "{name}: {wanted}, or no elements",
+                name=name,
+                spec=spec,
+                wanted=shape_text(shape),
+            )
+
+
+def check_strided(call: Inspection) -> None:
+    """Refuse strided inputs at releases that have no copy of them."""
+    if not call.rules.takes_strided:
+        checks.refuse_strided(call)
+
+
+def too_many_cores(call: Inspection) -> tuple[str, str]:
+    """Return message and hint for more cores than one instruction adds up."""
+    most = tiler.CORE_SUM_FLOATS
+    return Text(
+        "reduction = {reduction}: {cores} vector cores leave their sums in rows of {most} numbers",
+        reduction=call.arguments.reduction,
+        cores=call.device.vector_cores,
+        most=most,
+    ), Text("at most {most} vector cores, or reduction = none", most=most)
+
+
+def beyond_documented(call: Inspection) -> tuple[str, str]:
+    """Return message and hint for more rows than documented."""
+    most = call.rules.rows_at_most
+    return Text(
+        "input has N = {n} rows; the document of torch_npu allows {most}",
+        n=call.size("N"),
+        most=most,
+    ), Text(
+        "N <= {most}; hardware limit: N <= {largest}: {hardware}",
+        most=most,
+        largest=tiler.largest_rows(call.row, call.device, call.rules),
+        hardware=Argument("limits", "hardware"),
+    )
+
+
+def beyond_buffer(call: Inspection) -> tuple[str, str]:
+    """Return message and hint for rows whose buffers leave no room for columns."""
+    row, device = call.row, call.device
+    tiling = tiler.tile(row, device, call.rules)
+    reserved = tiler.reserved_bytes(tiling.front_rows)
+    message = Text(
+        "input has N = {n} rows, {core_rows} on a core, whose buffers take {reserved} of "
+        "{ub_bytes} bytes of the Unified Buffer: no block of columns fits beside them, and the "
+        "kernel would {effect}",
+        n=row.N,
+        core_rows=tiling.front_rows,
+        reserved=reserved,
+        ub_bytes=device.ub_bytes,
+        effect=Text("read beyond the buffer")
+        if reserved > device.ub_bytes
+        else Text("compute no column"),
+    )
+    nearest = Text(
+        "nearest legal value: N = {rows}", rows=tiler.largest_rows(row, device, call.rules)
+    )
+    return message, joined((nearest,), "\n")
+
+
+def unused(name: str, help_text: str, document: str) -> Tensor:
+    """Return an output of the C function that the product neither reads nor writes."""
+    return Tensor(
+        name,
+        f"{name}_elements*",
+        help_text,
+        "dtype",
+        document=document,
+        optional=True,
+        required_in_c=True,
+    )
+
+
+OPERATOR = Operator(
+    name="cross_entropy_loss",
+    title="CrossEntropyLoss",
+    summary="Compute cross-entropy loss and log-probabilities as the product does.",
+    arguments=(
+        Tensor("input", "N C", "logits, (N, C)", "dtype", samples=0),
+        Tensor(
+            "target", "N", "label of every row, (N,), int64", "int64", samples=0, addresses=True
+        ),
+        Tensor(
+            "weight",
+            "C",
+            "weight of every label, (C,), fp32",
+            "float32",
+            document="weightOptional",
+            optional=True,
+        ),
+        Attribute(
+            "reduction", str, "reduction of the losses of the rows: none, mean or sum", "mean"
+        ),
+        Attribute("ignore_index", int, "label whose rows are masked", -100),
+        Attribute("label_smoothing", float, "share of the loss spread over all classes", 0.0),
+        Attribute("lse_square_scale_for_zloss", float, "without effect", 0.0),
+        Attribute("return_zloss", bool, "without effect", False),
+        unused("zloss", "not written: like loss, or without elements", "zlossOut"),
+        unused("lse_for_zloss", "not written: (N,), or without elements", "lseForZlossOut"),
+        Output(
+            "loss",
+            loss_axes,
+            "loss: (1,), or (N,) for none",
+            "dtype",
+            document="lossOut",
+            samples=loss_samples,
+        ),
+        Output(
+            "log_prob",
+            "N C",
+            "logarithm of the probability of every class, (N, C)",
+            "dtype",
+            document="logProbOut",
+            samples=0,
+        ),
+    ),
+    c_order=(
+        "input",
+        "target",
+        "weight",
+        "reduction",
+        "ignore_index",
+        "label_smoothing",
+        "lse_square_scale_for_zloss",
+        "return_zloss",
+        "loss",
+        "log_prob",
+        "zloss",
+        "lse_for_zloss",
+    ),
+    axes=(
+        Word("dtype", "dtype of input, loss and log_prob", FLOAT_DTYPES, "float32"),
+        Word("reduction", "reduction", tiler.REDUCTIONS, "mean"),
+        Switch("weighted", "whether weight is given", aliases=("weight_given",), tensor="weight"),
+        Switch("label_smoothing", "whether label_smoothing is above 0", is_on=smooths),
+        Number(
+            "C",
+            "classes, last axis of input",
+            32000,
+            unit="column",
+            aliases=("classes", "col", "columns"),
+        ),
+        Number("N", "rows, first axis of input", 4096, unit="row", aliases=("row", "rows")),
+    ),
+    checks=(
+        checks.Given(),
+        checks.Supported(),
+        checks.Dtypes("input loss log_prob zloss lse_for_zloss", float_dtypes),
+        checks.Dtypes("target", ("int64",)),
+        checks.Dtypes("weight", ("float32",)),
+        checks.SameDtype("loss log_prob zloss lse_for_zloss", "input"),
+        checks.Formats(checks.ND),
+        checks.Attributes("ignore_index return_zloss"),
+        checks.Ranks("input", 2, 2, TILING_FAILURE),
+        checks.Shapes("input", TILING_FAILURE),
+        checks.NothingToDo("N == 0 and reduction == 0"),
+        checks.Holds("N >= 1", "input"),
+        check_reduction,
+        check_smoothing,
+        checks.Holds("C >= 1", "input"),
+        checks.Shapes("target weight loss log_prob", TILING_FAILURE),
+        check_zloss,
+        check_strided,
+        checks.Fits(tiler.adds_cores, "reduction", too_many_cores),
+        checks.Holds("N <= rows_at_most", "input", beyond_documented, documented=True),
+        checks.Fits(tiler.fits, "input", beyond_buffer),
+    ),
+    tiling=tiler.Tiling,
+    tile=tiler.tile,
+    evidence=Evidence.EXACT,
+    empty="empty: no rows, nothing runs",
+    families=(ASCEND_950,),
+    package=__package__,
+)

@@ -1,0 +1,471 @@
+"""Studies of CrossEntropyLoss: sums of rows and over rows, what a batch changes, and dumps.
+
+No result depends on the order of cores.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+
+import numpy as np
+
+from npu_sim.framework.vocabulary import Case, Result, Text
+from npu_sim.kernels import cross_entropy_loss as kernels
+from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
+from npu_sim.operators.cross_entropy_loss.compute import (
+    Setting,
+    formula,
+    parts_of,
+    setting_of,
+    totals_of,
+)
+from npu_sim.operators.shared.labelled_rows.study import CROSS_ENTROPY, DEFAULTS
+from npu_sim.operators.shared.open_rules import between, moved
+from npu_sim.operators.shared.study import (
+    Changes,
+    Claim,
+    DumpedTensor,
+    Experiment,
+    InDumps,
+    Numbers,
+    OpenRule,
+    Restore,
+    Shown,
+    StudyCall,
+    Values,
+    WrappedCall,
+    different,
+    run,
+    single_terms,
+    study_call,
+    trees,
+)
+from npu_sim.operators.shared.unfused import FP64, Ends, Formulas, ends_of, is_16_bit, short
+from npu_sim.tiling import cross_entropy_loss as tiler
+
+PROBED_ROWS = 8
+"""Rows that compare the kernel with the declared tree."""
+SettingOf = Callable[[Case, np.ndarray], Setting]
+
+terms = single_terms(loss="loss", log_prob="x - ln(sum(exp(x)))")
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A call with its logits in fp32, and what the kernel makes of its rows."""
+
+    call: StudyCall
+    setting: Setting
+    x: np.ndarray
+    log_prob: np.ndarray
+    """Log-probabilities before they are rounded to the dtype."""
+    parts: np.ndarray
+    """Parts of the loss of every row, as of `npu_sim.kernels.cross_entropy_loss.Rows`."""
+
+
+def computed(call: StudyCall, choose: SettingOf, case: Case | None = None) -> Computed:
+    """Compute the rows of a call as in the case, by default its own."""
+    case = case or call.case
+    setting = choose(case, np.asarray(call.tensors["target"], np.int64))
+    x = widen_array(call.tensors["input"])
+    log_prob = np.empty_like(x)
+    parts = parts_of(case, setting, x, call.tensors.get("weight"), log_prob)
+    return Computed(call, setting, x, log_prob, parts)
+
+
+def tree_of(values: trees.Values) -> trees.Tree | None:
+    """Return the tree of neighbours over values and zeros behind them."""
+    return trees.ntree(trees.padded(values, 1 << (len(values) - 1).bit_length()))
+
+
+def claims(call: StudyCall) -> Iterator[Claim]:
+    """Yield the trees of the sum of exp over a row, and of the losses over the rows."""
+    case, tiling = call.case, call.case.tiling
+    columns, step, piece = range(case.row.C), tiling.chunk_columns, tiler.PIECE_COLUMNS
+    chunks = [columns[start : start + step] for start in range(0, len(columns), step)]
+    pieces = [chunk[at : at + piece] for chunk in chunks for at in range(0, len(chunk), piece)]
+    cores = [range(*tiler.row_range(tiling, core)) for core in range(tiling.block_dim)]
+    over_rows = trees.tree64([tree_of(rows) for rows in cores])
+    if tiling.front_rows > kernels.HALF_TREE:
+        over_rows = None  # rows may be lost or overwritten
+    yield from claims_of(call, setting_of, trees.left_fold(list(map(tree_of, pieces))), over_rows)
+
+
+def claims_of(
+    call: StudyCall, choose: SettingOf, row: trees.Tree | None, over_rows: trees.Tree | None
+) -> Iterator[Claim]:
+    """Yield the claims of a row, and with a reduction of the rows where their tree is known.
+
+    exp is positive and losses are: nothing cancels, and probes would add nothing.
+    """
+    case = call.case
+    yield Claim(
+        output="log_prob",
+        element=(0, 0),
+        elements=case.row.N * case.row.C,
+        terms=tuple(Text("exp of column {column}", column=at) for at in range(case.row.C)),
+        tree=row,
+        evaluates=partial(_agrees_in_row, call, choose, row),
+    )
+    if case.row.reduction != tiler.NONE and over_rows is not None:
+        yield Claim(
+            output="loss",
+            element=(0,) * len(case.specs["loss"].shape),
+            elements=1,
+            terms=tuple(Text("loss of row {row}", row=at) for at in range(case.row.N)),
+            tree=over_rows,
+            evaluates=partial(_agrees_over_rows, call, choose, over_rows),
+        )
+
+
+def _agrees_in_row(call: StudyCall, choose: SettingOf, tree: trees.Tree | None) -> bool:
+    found = computed(call, choose)
+    parts, form = found.parts[:, :PROBED_ROWS], found.setting.form
+    shifted = found.x[:PROBED_ROWS].T - parts[kernels.MAXIMUM]
+    exps = np.exp(shifted.astype(FP64)).astype(np.float32)
+    exps[exps < form.least_exp] = 0
+    total = trees.evaluate(tree, np.ascontiguousarray(exps))
+    logarithm = np.log(total.astype(FP64)).astype(np.float32)
+    return np.array_equal(parts[kernels.LOGARITHM], logarithm)
+
+
+def _agrees_over_rows(call: StudyCall, choose: SettingOf, tree: trees.Tree | None) -> bool:
+    found = computed(call, choose)
+    loss = totals_of(call.case, found.setting, found.parts)[kernels.LOSS]
+    return bool(trees.evaluate(tree, found.parts[kernels.LOSS]) == loss)
+
+
+# --- What a batch changes ---
+
+
+@dataclass(frozen=True)
+class InBatch(StudyCall):
+    """The rows of a call as in a batch of another size, whose other rows do not matter."""
+
+    rows: int = 0
+    """Rows of that batch."""
+
+    def run(self) -> Result:
+        """Compute the rows of the call."""
+        result, case = StudyCall.run(self), self.case.changed(N=self.rows)
+        found = computed(self, setting_of, case)
+        dtype = case.specs["input"].dtype
+        outputs = {**result.outputs, "log_prob": narrow_array(found.log_prob, dtype)}
+        if case.row.reduction == tiler.NONE:
+            loss = found.setting.loss(case, found.parts, np.zeros(kernels.SUMMED, np.float32))
+            outputs["loss"] = narrow_array(loss, dtype)
+        return Result(outputs, result.plan, result.order_dependent)
+
+
+def widths(case: Case) -> Iterator[tuple[int, int]]:
+    """Yield the rows from which on a cut row has another width of a chunk, and that width."""
+    cores, most = case.device.vector_cores, case.rules.rows_at_most
+    known = 0
+    for core_rows in range(1, most // cores + 1):
+        rows = 1 if core_rows == 1 else (core_rows - 1) * cores + 1
+        columns = tiler.most_columns(case.row._replace(N=rows), case.device, case.rules)
+        if columns != known:
+            known = columns
+            yield rows, columns
+
+
+OTHER_BATCHES = 6
+"""Sizes of batches that the study of invariance compares."""
+
+
+def _batches(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
+    """Yield the rows of a call in batches whose chunks have another width."""
+    case = call.case
+    if case.empty or not case.tiling.chunks:
+        return
+
+    def same(output: str, values: np.ndarray) -> np.ndarray | None:
+        is_row = output == "log_prob" or case.row.reduction == tiler.NONE
+        return values if is_row else None
+
+    others = [found for found in widths(case) if found[1] != case.tiling.chunk_columns]
+    for rows, columns in others[:: max(1, len(others) // OTHER_BATCHES)]:
+        text = Text(
+            "as in a batch of {rows} rows: {columns} columns a chunk", rows=rows, columns=columns
+        )
+        values = {field.name: getattr(call, field.name) for field in fields(StudyCall)}
+        yield text, InBatch(**values, rows=rows), same
+
+
+CHANGES = Changes(others=_batches)
+
+
+# --- What is possible where exp and ln are a model ---
+
+LN_UNITS = 2
+"""Units in the last place by which ln of the device and of the simulator may differ."""
+SUM_ERROR = np.float32(2.0**-22)
+"""Relative error of a sum of exp whose last bits differ, and so the error of its logarithm."""
+LOGARITHM = (
+    "exp and ln in fp32 are taken as correctly rounded: a device may differ by one unit in the "
+    "last place of each, and with them the logarithm of a row's sum"
+)
+
+
+def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
+    """Yield the bounds of log_prob and of the loss."""
+    yield from rules_of(call, result, setting_of)
+
+
+def rules_of(call: StudyCall, result: Result, choose: SettingOf) -> Iterator[OpenRule]:
+    """Yield the bounds of log_prob and of the loss, from those of the logarithm of every row."""
+    if call.case.empty or not call.case.row.N:
+        return
+    found = computed(call, choose)
+    logarithm = found.parts[kernels.LOGARITHM]
+    high = moved(logarithm, LN_UNITS) + SUM_ERROR
+    low = moved(logarithm, -LN_UNITS) - SUM_ERROR
+    ends = _log_prob(found, high), _log_prob(found, low)
+    yield between(result, "log_prob", ends, LOGARITHM)
+    yield between(result, "loss", _loss_ends(found, ends), LOGARITHM)
+
+
+def _log_prob(found: Computed, logarithm: np.ndarray) -> np.ndarray:
+    """Return log-probabilities in fp32 for other logarithms of the rows."""
+    maximum = found.parts[kernels.MAXIMUM]
+    with np.errstate(all="ignore"):
+        if found.setting.form.is_two_step:
+            return np.asarray((found.x - maximum[:, None]) - logarithm[:, None])
+        return np.asarray(found.x - (logarithm + maximum)[:, None])
+
+
+Sides = tuple[np.ndarray, np.ndarray]
+"""Both ends of what the open steps can give."""
+
+
+def _loss_ends(found: Computed, ends: Sides) -> Sides:
+    """Return the loss at both ends of the log-probabilities; every operation is monotonic."""
+    call, setting, case = found.call, found.setting, found.call.case
+    counted = setting.target != setting.ignored
+    label, rows = np.where(counted, setting.target, 0), np.arange(len(found.x))
+    weight = call.tensors.get("weight")
+    weights = np.ones(case.row.C, np.float32) if weight is None else weight
+    sides = []
+    with np.errstate(all="ignore"):
+        for log_prob in ends:
+            picked = (log_prob[rows, label] * setting.form.sign) * weights[label]
+            sides.append(np.where(counted, picked, found.parts[kernels.LOSS]))
+        smoothing = np.zeros((2, len(rows)), np.float32)
+        if case.row.label_smoothing:
+            smoothing = _smoothing_ends(found, ends, counted, weights)
+        # The loss falls with the label's log-probability and grows with the smoothing.
+        falls = np.sort(np.array(sides), axis=0)[:: int(-setting.form.sign)]
+        losses = []
+        for loss, smooth in zip(falls, smoothing, strict=True):
+            parts = np.array([loss, found.parts[kernels.WEIGHT], smooth], np.float32)
+            losses.append(setting.loss(case, parts, totals_of(case, setting, parts)))
+        if case.row.reduction == tiler.MEAN:  # a quotient, of which the last bit is a model too
+            losses = [moved(loss, unit) for loss, unit in zip(losses, (-1, 1), strict=True)]
+    return losses[0], losses[1]
+
+
+def _smoothing_ends(
+    found: Computed, ends: Sides, counted: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """Return both ends of the smoothing of every row, with the rounding of its sum."""
+    radius = np.abs(ends[0].astype(FP64) - ends[1])
+    sizes = np.abs(found.log_prob.astype(FP64)) * 2.0**-18
+    reach = np.where(np.isfinite(found.log_prob), radius + sizes, 0) @ np.abs(weights.astype(FP64))
+    smoothing = found.parts[kernels.SMOOTHING]
+    reach = np.where(counted, reach, 0).astype(np.float32)
+    return np.array([smoothing - reach, smoothing + reach])
+
+
+# --- What frameworks compute in two kernels ---
+
+
+def unfused(call: StudyCall, output: str) -> Formulas:
+    """Yield the results of log_softmax and nll_loss."""
+    if output == "log_prob":
+        yield "(x - maximum) - ln(sum), as PyTorch's log_softmax does", partial(_log_softmax, call)
+    elif is_16_bit(call.tensors["input"]):
+        text = Text(
+            "log_prob rounded to {dtype} before the loss, as log_softmax and nll_loss do",
+            dtype=short(call.tensors["input"].dtype),
+        )
+        yield text, partial(_nll_loss, call)
+
+
+def _log_softmax(call: StudyCall) -> Ends:
+    x = call.tensors["input"].astype(FP64)
+    shifted = x - x.max(axis=1, keepdims=True)
+    logarithm = np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    sizes = np.abs(shifted) + np.abs(logarithm)
+    return ends_of(shifted - logarithm, sizes, call.tensors["input"].dtype)
+
+
+def _nll_loss(call: StudyCall) -> Ends:
+    """Return the loss of log-probabilities that are rounded first."""
+    dtype, arguments = call.tensors["input"].dtype, call.arguments
+    target, low_high = call.tensors["target"], _log_softmax(call)
+    counted = target != arguments.ignore_index
+    weight = call.tensors.get("weight")
+    weights = np.ones(call.case.row.C) if weight is None else weight.astype(FP64)
+    label = np.where(counted, target, 0)
+    row_weight = np.where(counted, weights[label], 0)
+    divisor = row_weight.sum() if arguments.reduction == "mean" else 1.0
+    share = float(arguments.label_smoothing)
+    ends = []
+    for log_prob in low_high:
+        wide = log_prob.astype(FP64)
+        loss = -wide[np.arange(len(wide)), label] * row_weight
+        if share > 0:
+            smoothed = np.where(counted, -(wide @ weights), 0) * (share / wide.shape[1])
+            loss = (1 - share) * loss + smoothed
+        ends.append(loss.sum(keepdims=True) if arguments.reduction != "none" else loss)
+    shape = call.case.specs["loss"].shape
+    with np.errstate(all="ignore"):
+        low, high = (np.reshape(end / divisor, shape) for end in (ends[1], ends[0]))
+    return ends_of(low, np.abs(low), dtype)[0], ends_of(high, np.abs(high), dtype)[1]
+
+
+# --- Dumps ---
+
+
+def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+    arguments = wrapped.pick("input", "target", **DEFAULTS)
+    return arguments, {"loss": wrapped.output(0), "log_prob": wrapped.output(1)}
+
+
+def _index_ranges(arguments: Values) -> Mapping[str, tuple[int, tuple[int, ...]]]:
+    logits = arguments.get("input")
+    if not isinstance(logits, DumpedTensor) or not logits.shape:
+        return {}
+    return {"target": (logits.shape[-1], (arguments["ignore_index"],))}
+
+
+def _contradictions(arguments: Values, results: Values) -> Iterator[str]:
+    log_prob = results.get("log_prob")
+    if log_prob is not None and log_prob.extremes[1] > 0:
+        yield Text(
+            "log_prob goes up to {most}; a logarithm of a probability is at most 0",
+            most=f"{log_prob.extremes[1]:.4g}",
+        )
+
+
+IN_DUMPS = InDumps(
+    (CROSS_ENTROPY,), _in_dump, contradictions=_contradictions, index_ranges=_index_ranges
+)
+
+
+# --- Experiments ---
+
+OPERATOR = "cross_entropy_loss"
+LATER = "ascend_950"
+VOCABULARY = 32000
+OFFSETS = (0.0, 100.0, 1000.0)
+
+
+def _logits(rows: int, columns: int, offset: float = 0.0) -> np.ndarray:
+    drawn = np.random.default_rng(0).standard_normal((rows, columns), np.float32)
+    return drawn * np.float32(4) + np.float32(offset)
+
+
+def _cut_row() -> Shown:
+    """Compare the rows of a small batch in fp32 and bf16 with the same rows in larger ones."""
+    numbers: Numbers = {}
+    for dtype in ("float32", "bfloat16"):
+        x = narrow_array(_logits(PROBED_ROWS, 2 * VOCABULARY), dtype)
+        call = study_call(OPERATOR, {"input": x, "target": np.zeros(len(x), np.int64)})
+        before = widen_array(call.run().outputs["log_prob"])
+        numbers[dtype] = {
+            str(changed.rows): different(before, widen_array(changed.run().outputs["log_prob"]))
+            for _, changed, _ in _batches(call)
+            if isinstance(changed, InBatch)
+        }
+    return numbers, [
+        Text(
+            "{dtype}, {columns} columns, {rows} rows: of {size} log_prob, {found} differ as in a "
+            "batch of {batch} rows",
+            dtype=dtype,
+            columns=2 * VOCABULARY,
+            rows=PROBED_ROWS,
+            size=2 * VOCABULARY * PROBED_ROWS,
+            found=max(counts.values()),
+            batch=max(counts, key=lambda rows: counts[rows]),
+        )
+        for dtype, counts in numbers.items()
+    ]
+
+
+def _offset() -> Shown:
+    """Compare the error of log_prob with that of log_softmax, for logits around an offset."""
+    numbers: Numbers = {}
+    for offset in OFFSETS:
+        x = _logits(PROBED_ROWS, VOCABULARY, offset)
+        target = np.zeros(len(x), np.int64)
+        exact = formula(
+            study_call(OPERATOR, {"input": x, "target": target}).arguments,
+            {"input": x, "target": target},
+            FP64,
+        )["log_prob"]
+        fused = run(OPERATOR, input=x, target=target).outputs["log_prob"]
+        shifted = x - x.max(axis=1, keepdims=True)
+        logarithm = np.log(np.exp(shifted.astype(FP64)).sum(axis=1, keepdims=True))
+        apart = shifted - logarithm.astype(np.float32)
+        numbers[str(offset)] = {
+            "error": float(np.abs(fused - exact).max()),
+            "unfused": float(np.abs(apart - exact).max()),
+            "share": different(fused, apart) / x.size,
+        }
+    return numbers, [
+        Text(
+            "mean {offset}: largest error {error}, of log_softmax {unfused}; {share} differ",
+            offset=offset,
+            error=f"{found['error']:.1e}",
+            unfused=f"{found['unfused']:.1e}",
+            share=f"{100 * found['share']:.0f} %",
+        )
+        for offset, found in numbers.items()
+    ]
+
+
+def _lost_rows() -> Shown:
+    """Sum losses of 0 and 1 over so many rows that a core loses some."""
+    cores = 48
+    numbers: Numbers = {}
+    for core_rows in (kernels.PIECE_COLUMNS, kernels.PIECE_COLUMNS + 1):
+        rows = cores * core_rows
+        x = np.zeros((rows, 2), np.float32)
+        result = run(
+            OPERATOR, input=x, target=np.zeros(rows, np.int64), reduction="sum", limits="hardware"
+        )
+        numbers[str(core_rows)] = float(result.outputs["loss"][0] / (rows * np.log(2)))
+    return numbers, [
+        Text(
+            "{rows} equal rows on a core: {share} of their losses are in the sum",
+            rows=rows,
+            share=f"{100 * share:.0f} %",
+        )
+        for rows, share in numbers.items()
+    ]
+
+
+CAVEATS = (
+    Experiment(
+        "row_is_cut",
+        "log_prob of a row that is cut depends on the size of the batch",
+        "public sources, CrossEntropyLoss, inputUbSize",
+        _cut_row,
+        ("row_is_cut",),
+    ),
+    Experiment(
+        "logits_offset",
+        "Logits far from 0 cost digits of log_prob, unlike with log_softmax",
+        "public sources, CrossEntropyLoss, rounding of ln(sum) + maximum",
+        _offset,
+        ("log_prob_differs_between_products",),
+    ),
+    Experiment(
+        "rows_lost",
+        "mean and sum lose rows of a core that takes more than 8192",
+        "public sources, CrossEntropyLoss, sum over the rows",
+        _lost_rows,
+        ("rows_lost",),
+    ),
+)

@@ -1,0 +1,1 @@
+"""What CrossEntropyLoss and its gradient share: rows of classes, each with a label."""
