@@ -34,6 +34,7 @@ _NAMES = {
     "npu_sim.questions.explain": ("explain",),
     "npu_sim.questions.limits": ("limits",),
     "npu_sim.questions.products": ("products",),
+    "npu_sim.sweeps.reader": ("read_sweep",),
     "npu_sim.sweeps.runner": ("sweep", "sweep_to"),
     "npu_sim.tiling": ("decode_tiling",),
     "npu_sim.verdicts.verify": ("verify",),

@@ -23,6 +23,7 @@ from npu_sim.questions.products import products as products
 from npu_sim.tools.profiles.measured_profile import profile as profile
 from npu_sim.tools.dumps.reader import read_dump as read_dump
 from npu_sim.tools.profiles.measured_profile import read_profile as read_profile
+from npu_sim.sweeps.reader import read_sweep as read_sweep
 from npu_sim.framework.registration import register as register
 from npu_sim.framework.registration import register_file as register_file
 from npu_sim.tools.device_kit.rehearsal import rehearse_kit as rehearse_kit

@@ -333,6 +333,7 @@ OPENS_FILES = {
     "npu_sim.functions": "a file of calls may be a pipe that the user names",
     "npu_sim.cli.commands.preflight": "appends to the summary of a CI job",
     "npu_sim.kernels.engine.cache": "its own cache of compiled code",
+    "npu_sim.sweeps.reader": "maps columns into memory",
     "npu_sim.sweeps.writers": "writes columns in place, in a folder that it has checked",
     "npu_sim.tools.dumps.msprobe": "an archive within a file that was opened safely",
     "npu_sim.tools.profiles.reader": "a data base within a file that was checked",

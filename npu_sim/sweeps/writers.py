@@ -50,11 +50,9 @@ from npu_sim.files.writing import (
 from npu_sim.language import Argument, Text
 from npu_sim.plans.answers import arrow_array
 from npu_sim.status import UsageError
+from npu_sim.sweeps.reader import DESCRIPTION, read_description
 from npu_sim.sweeps.space import RecordColumn, Space
 from npu_sim.system import usable_cores
-
-DESCRIPTION = "sweep.json"
-FOLDER_HINT = "give a folder that npu-sim sweep --out wrote"
 
 PIECE_ROWS = 1 << 13
 """Lines written as text at a time by one thread."""
@@ -169,7 +167,7 @@ def truncate_to(file: IO[bytes], size: int) -> None:
 def written_names(folder: Path) -> frozenset[str]:
     """Return the files of a sweep that the description in its folder lists; none without it."""
     try:
-        described = _read_description(folder)
+        described = read_description(folder)
     except UsageError:
         return frozenset()
     return frozenset({DESCRIPTION, *(f"{name}.npy" for name in described["columns"])})
@@ -186,42 +184,6 @@ def description(space: Space, columns: tuple[RecordColumn, ...]) -> dict[str, An
             for column in columns
         },
     }
-
-
-def open_columns(folder: str | Path) -> dict[str, np.ndarray]:
-    """Open the columns of a sweep as memory-mapped arrays.
-
-    - ``folder``: output of ``npu-sim sweep ... --out FOLDER``.
-
-    Raises UsageError when the folder holds no sweep.
-    """
-    path = Path(folder)
-    names = _read_description(path)["columns"]
-    try:
-        return {name: np.load(path / f"{name}.npy", mmap_mode="r") for name in names}
-    except (OSError, ValueError) as error:
-        raise _no_sweep(path, error) from None
-
-
-def _read_description(folder: Path) -> dict[str, Any]:
-    try:
-        described = json.loads(
-            read_limited("folder", folder / DESCRIPTION, JSON_BYTES, FOLDER_HINT)
-        )
-    except UsageError as error:
-        raise _no_sweep(folder, error.message) from None
-    except (ValueError, RecursionError) as error:
-        raise _no_sweep(folder, error) from None
-    columns = described.get("columns") if isinstance(described, dict) else None
-    if not isinstance(columns, dict) or not all(name.isidentifier() for name in columns):
-        raise _no_sweep(folder, Text("{description} describes no columns", description=DESCRIPTION))
-    return dict(described)
-
-
-def _no_sweep(folder: Path, why: Any) -> UsageError:
-    return UsageError(
-        "folder", "{folder} holds no sweep: {why}", FOLDER_HINT, folder=folder, why=why
-    )
 
 
 class CsvWriter(_Writer):

@@ -9,7 +9,7 @@ import pytest
 import npu_sim
 from npu_sim.cli.interruption import Interruption
 from npu_sim.registry import OPERATOR_NAMES
-from npu_sim.sweeps.writers import open_columns
+from npu_sim.sweeps.reader import read_sweep
 from tests.sweeps.conftest import FEW
 from tests.sweeps.conftest import GRID as NAMED_GRID
 
@@ -42,7 +42,7 @@ def test_a_sweep_prints_counts_by_outcome(cli):
 def test_json_and_files_agree_with_the_records(cli, tmp_path):
     data = cli("sweep", OPERATOR, *GRID, *COLUMNS, "--out", tmp_path / "plans", "--json").data
     records = npu_sim.sweep(OPERATOR, NAMED_GRID, columns=FEW)
-    columns = open_columns(tmp_path / "plans")
+    columns = read_sweep(tmp_path / "plans")
     assert all(np.array_equal(columns[name], records[name]) for name in records.dtype.names)
     assert data["rows"] == len(records)
     peak = data["peak_workspace"]

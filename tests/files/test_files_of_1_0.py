@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npu_sim.sweeps.writers import open_columns
+from npu_sim.sweeps.reader import read_sweep
 from npu_sim.timelines.model import load_calibration
 from tests.cli.runner import npu_sim as command
 
@@ -54,7 +54,7 @@ def test_a_baseline(capsys, monkeypatch):
 
 
 def test_columns_of_a_sweep():
-    columns = open_columns(FILES / "sweep")
+    columns = read_sweep(FILES / "sweep")
     names = {"row", "col", "dtype", "status", "block_dim", "workspace_bytes"}
     assert set(columns) == names
     np.testing.assert_array_equal(columns["row"], [1, 2, 3, 4])

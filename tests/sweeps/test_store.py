@@ -9,8 +9,8 @@ import pytest
 
 import npu_sim
 from npu_sim import UsageError
+from npu_sim.sweeps.reader import read_sweep
 from npu_sim.sweeps.runner import run_sweep, sweep_to
-from npu_sim.sweeps.writers import open_columns
 
 CHUNK = 1000
 ENDINGS = ("", ".csv", ".parquet")
@@ -49,7 +49,7 @@ def die_at(row):
 def test_a_folder_of_columns_is_read_by_numpy(small, records, tmp_path):
     operator, grid, options = small
     path = sweep_to(tmp_path / "plans", operator, grid, chunk_rows=CHUNK, **options)
-    columns = open_columns(path)
+    columns = read_sweep(path)
     assert list(columns) == list(records.dtype.names)
     for name, column in columns.items():
         assert np.array_equal(column, records[name])
@@ -185,9 +185,33 @@ def test_invalid_outputs_are_named(small, tmp_path, name, message):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
 
 
+def test_a_sweep_is_read_back_with_words(small, records, tmp_path):
+    operator, grid, options = small
+    table = npu_sim.read_sweep(sweep_to(tmp_path / "plans", operator, grid, **options))
+    assert table.rows == len(records)
+    assert np.array_equal(table.words("grad_dtype"), records.words("grad_dtype"))
+    assert table.to_pandas().equals(records.to_pandas())
+    assert repr(table).endswith(f"{operator}, {len(records)} rows, {len(table)} columns)")
+    with pytest.raises(ValueError, match="read-only"):
+        table["block_dim"][0] = 7
+    with pytest.raises(UsageError, match="did you mean block_dim"):
+        table["blockdim"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", None])
+def test_a_damaged_column_of_a_sweep_is_named(small, tmp_path, damage):
+    operator, grid, options = small
+    path = sweep_to(tmp_path / "plans", operator, grid, **options)
+    (path / "block_dim.npy").unlink()
+    if damage is not None:
+        (path / "block_dim.npy").write_bytes(damage)
+    with pytest.raises(UsageError, match="holds no sweep"):
+        npu_sim.read_sweep(path)
+
+
 def test_a_folder_without_a_sweep_is_named(tmp_path):
     with pytest.raises(UsageError, match="holds no sweep"):
-        open_columns(tmp_path)
+        read_sweep(tmp_path)
 
 
 @pytest.mark.parametrize("resume", [False, True], ids=["again", "resume"])
