@@ -167,3 +167,13 @@ def test_numbers_of_a_column_are_right_aligned():
 def test_the_text_of_an_answer_has_no_styles_where_colours_are_forced(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert render(Paragraph("RmsNorm runs", "bold green")) == "RmsNorm runs"
+
+
+def test_a_long_text_does_not_push_notes_away_on_a_wide_terminal():
+    long = "same path; each core's sum is stored separately and added in core order, " * 2
+    lines = [("path", "split", "columns"), ("change", long, "decision"), ("core", long, "")]
+    rows = render(lines_table(lines), 200).splitlines()
+    assert rows[0].index("columns") <= 72
+    assert rows[1].index("decision") == rows[0].index("columns")
+    assert rows[-1].split(maxsplit=1)[1] == long.strip()
+    assert render(lines_table(lines[:1]), 200) == render(lines_table(lines[:1]), 80)

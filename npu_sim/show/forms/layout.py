@@ -32,6 +32,8 @@ LEAST_TEXT = 24
 """Minimum width of a wrapped column."""
 MOST_PADDED = 40
 """Maximum padding where nothing wraps, so that one long cell does not shift all notes."""
+WIDE, MOST_BESIDE = 120, 60
+"""On wider terminals a text beside a note wraps at so many columns: the eye finds the note."""
 GAP = "  "
 BETWEEN = " | "
 """Separator of the facts of a block."""
@@ -146,10 +148,14 @@ class Table:
         ]
         width = options.max_width - self.indent
         widths = column_widths(columns, rows, width)
+        is_wide = self.is_lines and WIDE < options.max_width < UNLIMITED
+        if widths is not None and is_wide:
+            widths = [*_capped(widths[:-1], rows), widths[-1]]
         styles = [*self.styles, *[""] * (len(rows) - len(self.styles))]
         if widths is not None:
             unlimited = options.max_width >= UNLIMITED
-            yield from self._side_by_side(columns, rows, widths, styles, unlimited)
+            room = width if is_wide else 0
+            yield from self._side_by_side(columns, rows, widths, styles, unlimited, room)
         elif self.narrow is not None:
             yield self.narrow
         elif any(column.name for column in columns):
@@ -187,6 +193,7 @@ class Table:
         widths: list[int],
         styles: list[str],
         unlimited: bool,
+        room: int,
     ) -> Iterator[StyledText]:
         named = any(column.name for column in columns)
         padded = [min(width, MOST_PADDED) if unlimited and not named else width for width in widths]
@@ -197,7 +204,11 @@ class Table:
                 headings, [column.name for column in columns], limits, padded, self.indent
             )
         for row, style in zip(rows, styles, strict=True):
-            yield from _aligned(columns, row, limits, padded, self.indent, style)
+            # On a wide terminal a text without a note has the room of the note.
+            is_alone = room > 0 and not any(row[2:])
+            rest = room - limits[0] - len(GAP)
+            shown = [limits[0], rest, *limits[2:]] if is_alone else limits
+            yield from _aligned(columns, row, shown, padded, self.indent, style)
 
     def _stacked(
         self, columns: Sequence[Column], rows: list[list[str]], width: int
@@ -323,6 +334,13 @@ def column_widths(
         widths[widest] -= 1
         over -= 1
     return widths
+
+
+def _capped(widths: Sequence[int], rows: Sequence[Sequence[str]]) -> Iterator[int]:
+    """Yield widths of columns in which one long text does not push the next column away."""
+    for number, full in enumerate(widths):
+        longest = max((longest_word(row[number]) for row in rows), default=0)
+        yield min(full, max(MOST_BESIDE, longest))
 
 
 def _aligned(
