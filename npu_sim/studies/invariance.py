@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.cores import load_profile, release_names, shipped_products
+from npu_sim.cores import is_older, load_profile, release_names, shipped_products
 from npu_sim.framework.operator import CHANGES
 from npu_sim.language import Text
 from npu_sim.operators.shared.study import Changes, Restore, StudyCall, study_call
@@ -213,7 +213,8 @@ def _machine_changes(base: StudyCall) -> Iterator[Change]:
                 same,
             )
     for release in release_names():
-        if release != base.profile.release:
+        is_known = not is_older(release, base.profile.product.oldest_release)
+        if is_known and release != base.profile.release:
             yield (
                 Text("release {release}", release=release),
                 replace(base, profile=base.profile.with_release(release)),
