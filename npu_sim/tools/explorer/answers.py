@@ -222,7 +222,7 @@ def nearest_answer(state: State, products: Mapping[str, Profile]) -> dict[str, A
         section for near in nearest if isinstance(near.axis, Number) for section in _pictures(near)
     ]
     return {
-        "changes": changes or list(_other_products(call, products)),
+        "changes": changes or list(_other_places(call, products)),
         "sections": [section_answer(section) for section in sections[:MOST_CHANGES]],
     }
 
@@ -245,13 +245,18 @@ def _nearest(call: Call) -> list[NearestCall]:
         return []
 
 
-def _other_products(call: Call, products: Mapping[str, Profile]) -> Iterator[dict[str, str]]:
-    """Yield the products on which the call runs."""
-    for name, profile in products.items():
-        options = {**call.options, "product": profile.with_release(call.target.profile.release)}
+def _other_places(call: Call, products: Mapping[str, Profile]) -> Iterator[dict[str, str]]:
+    """Yield the first release of the product, and the products, on which the call runs."""
+    own = call.target.profile
+    first = own.product.oldest_release
+    places = [("release", first, own.with_release(first))] if first else []
+    places += [
+        ("product", name, profile.with_release(own.release)) for name, profile in products.items()
+    ]
+    for key, value, profile in places:
         with suppress(NpuSimError):
-            path = plan(call.operator, **options).path
-            yield {"key": "product", "value": name, "path": translated(path)}
+            path = plan(call.operator, **{**call.options, "product": profile}).path
+            yield {"key": key, "value": value, "path": translated(path)}
 
 
 def _pictures(near: NearestCall) -> Iterator[Section]:
