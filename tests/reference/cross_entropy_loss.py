@@ -8,6 +8,16 @@ import numpy as np
 F = np.float32
 
 
+def exp(values):
+    """Return exp of fp32 numbers, rounded once."""
+    return np.exp(values.astype(np.float64)).astype(F)
+
+
+def ln(value):
+    """Return the logarithm of an fp32 number, rounded once."""
+    return np.log(np.float64(value)).astype(F)
+
+
 def tree(values):
     """Return the sum of neighbours, level by level, of values padded with +0 to a power of two."""
     values = np.asarray(values, F)
@@ -61,8 +71,7 @@ def loss_and_log_prob(
     with np.errstate(all="ignore"):
         for row, values in enumerate(wide):
             m = max(F(np.finfo(F).min), values.max())
-            total = row_sum(np.exp((values + (-m)).astype(np.float64)).astype(F), chunk)
-            lse = np.log(np.float64(total)).astype(F) + m
+            lse = ln(row_sum(exp(values + (-m)), chunk)) + m
             log_prob[row] = values + (-lse)
             s[row] = F(-0.0)
             if target[row] == ignore_index:

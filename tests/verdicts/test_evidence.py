@@ -17,6 +17,7 @@ from npu_sim.operators.shared.study import study_call
 from npu_sim.status import NO_PLAN
 from tests.cases import every
 from tests.reference import apply_adam_w_v2 as reference_adam
+from tests.reference import cross_entropy_loss as reference_loss
 from tests.reference import swi_glu as reference_swi_glu
 
 PRODUCTS = ("atlas_a2", "ascend_950", "atlas_inference", "atlas_train")
@@ -324,6 +325,43 @@ def test_exp_of_a_loss_off_by_a_unit_is_no_proof(dtype, product, reduction):
     measured[3, 0] = 1
     found = verified_on(product, "cross_entropy_loss_grad", arguments, x_grad=measured)["x_grad"]
     assert found.status_of((3, 0)) == "unreachable", "no exp enters an ignored row"
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("offset", [0, 300])
+def test_exp_and_ln_of_log_prob_off_by_a_unit_are_no_proof(
+    dtype, reduction, smoothing, offset, monkeypatch
+):
+    exp, ln = reference_loss.exp, reference_loss.ln
+    monkeypatch.setattr(reference_loss, "exp", lambda x: shifted(exp(x), 1))
+    monkeypatch.setattr(reference_loss, "ln", lambda x: np.nextafter(ln(x), np.float32(np.inf)))
+    random = np.random.default_rng(2)
+    x = narrowed(random.standard_normal((20, 130), np.float32) + np.float32(offset), dtype)
+    weight = random.uniform(0.5, 2, 130).astype(np.float32)
+    target = random.integers(0, 130, 20)
+    ignored = target[3] = 5
+    loss, log_prob = reference_loss.loss_and_log_prob(
+        x, target, weight, reduction, ignored, smoothing, 48, 48000
+    )
+    arguments = {
+        "input": x,
+        "target": target,
+        "weight": weight,
+        "reduction": reduction,
+        "ignore_index": ignored,
+        "label_smoothing": smoothing,
+    }
+    operator = "cross_entropy_loss"
+    found = verified_on("atlas_a2", operator, arguments, loss=loss, log_prob=log_prob)
+    assert_undecided(found["log_prob"], dtype)
+    assert found["loss"].counts["unreachable"] == 0
+    loss[-1] *= 1.05
+    log_prob[7, 3] -= 1
+    found = verified_on("atlas_a2", operator, arguments, loss=loss, log_prob=log_prob)
+    assert found["log_prob"].status_of((7, 3)) == "unreachable"
+    assert found["loss"].status_of((loss.size - 1,)) == "unreachable"
 
 
 def test_a_reciprocal_off_by_a_unit_is_no_proof_on_ascend_950():

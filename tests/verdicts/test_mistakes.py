@@ -23,6 +23,11 @@ LOSS = {
     "target": RANDOM.integers(0, 40, 30),
     "grad_loss": np.ones(1, np.float32),
 }
+LOGITS = {
+    "input": RANDOM.standard_normal((30, 40)).astype("f4"),
+    "target": RANDOM.integers(0, 40, 30),
+    "weight": RANDOM.uniform(0.5, 2, 40).astype("f4"),
+}
 LOOKUP = {
     "grad": RANDOM.standard_normal((300, 16)).astype("f4"),
     "indices": RANDOM.integers(0, 40, 300).astype(np.int32),
@@ -48,6 +53,9 @@ MISTAKES = [
     ("rms_norm", NORM, {"epsilon": 1e-5}, "epsilon 1e-05 instead of 1e-06"),
     ("cross_entropy_loss_grad", LOSS, {"ignore_index": LABEL}, f"ignore_index {LABEL} instead"),
     ("cross_entropy_loss_grad", LOSS, {"reduction": "sum"}, "reduction sum instead of mean"),
+    ("cross_entropy_loss", LOGITS, {"reduction": "sum"}, "reduction sum instead of mean"),
+    ("cross_entropy_loss", LOGITS, {"label_smoothing": 0.1}, "label_smoothing 0.1 instead of 0.0"),
+    ("cross_entropy_loss", LOGITS, {"weight": None}, "weight ignored"),
     ("embedding_dense_backward", LOOKUP, {"padding_idx": 7}, "padding_idx 7 instead of -1"),
     ("embedding_dense_backward", LOOKUP, {"scale_grad_by_freq": True}, "scale_grad_by_freq True"),
     ("rotary_position_embedding", ROTATION, {"mode": 1}, "mode 1 instead of 0"),

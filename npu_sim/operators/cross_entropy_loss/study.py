@@ -185,9 +185,7 @@ def _batches(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
 
     others = [found for found in widths(case) if found[1] != case.tiling.chunk_columns]
     for rows, columns in others[:: max(1, len(others) // OTHER_BATCHES)]:
-        text = Text(
-            "as in a batch of {rows} rows: {columns} columns a chunk", rows=rows, columns=columns
-        )
+        text = Text("{rows} rows a call, chunks of {columns}", rows=rows, columns=columns)
         values = {field.name: getattr(call, field.name) for field in fields(StudyCall)}
         yield text, InBatch(**values, rows=rows), same
 
@@ -283,12 +281,14 @@ def unfused(call: StudyCall, output: str) -> Formulas:
     """Yield the results of log_softmax and nll_loss."""
     if output == "log_prob":
         yield "(x - maximum) - ln(sum), as PyTorch's log_softmax does", partial(_log_softmax, call)
-    elif is_16_bit(call.tensors["input"]):
+        return
+    text = Text("the losses added in another order, as log_softmax and nll_loss do")
+    if is_16_bit(call.tensors["input"]):
         text = Text(
             "log_prob rounded to {dtype} before the loss, as log_softmax and nll_loss do",
             dtype=short(call.tensors["input"].dtype),
         )
-        yield text, partial(_nll_loss, call)
+    yield text, partial(_nll_loss, call)
 
 
 def _log_softmax(call: StudyCall) -> Ends:
@@ -359,6 +359,7 @@ OPERATOR = "cross_entropy_loss"
 LATER = "ascend_950"
 VOCABULARY = 32000
 OFFSETS = (0.0, 100.0, 1000.0)
+OFFSET_ROWS = 64
 
 
 def _logits(rows: int, columns: int, offset: float = 0.0) -> np.ndarray:
@@ -397,7 +398,7 @@ def _offset() -> Shown:
     """Compare the error of log_prob with that of log_softmax, for logits around an offset."""
     numbers: Numbers = {}
     for offset in OFFSETS:
-        x = _logits(PROBED_ROWS, VOCABULARY, offset)
+        x = _logits(OFFSET_ROWS, VOCABULARY, offset)
         target = np.zeros(len(x), np.int64)
         exact = formula(
             study_call(OPERATOR, {"input": x, "target": target}).arguments,
