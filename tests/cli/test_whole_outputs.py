@@ -9,7 +9,7 @@ import pytest
 
 from npu_sim.operators.loading import load_operator
 from npu_sim.registry import OPERATORS
-from npu_sim.studies.caveats import CAVEATS
+from npu_sim.studies.caveats import CAVEATS, statements
 from tests.cases import every
 
 NORM = "rms_norm_grad --dy 4096x7168:bf16 --gamma 7168:bf16"
@@ -35,7 +35,7 @@ COMMANDS = [
     f"plan {NORM} --deterministic --workspace",
     "products",
     "caveats",
-    "caveats sort-trick",
+    "caveats sort_trick",
     f"study determinism {SMALL}",
     f"study precision {SMALL}",
     f"study invariance {SMALL}",
@@ -88,7 +88,7 @@ TERMS = """
     plog profile result rtol sum tensor tiling true ulp vector workspace
     inference series training
     cores count expect group inputs level name note nothing places product release route scalar
-    self soc tiles
+    self soc tiles prefill decode
 """
 
 
@@ -99,6 +99,7 @@ def _names():
         yield from (*declared.by_name, *declared.result_names)
         yield from (axis.name for axis in declared.all_axes)
     yield from (caveat.name for caveat in CAVEATS)
+    yield from (statement.code for statement in statements())
 
 
 TYPED = {part for name in (*_names(), TERMS) for part in re.findall(r"[a-z]{3,}", name)}

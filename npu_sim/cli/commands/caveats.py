@@ -10,7 +10,7 @@ from npu_sim.cli.printing import print_json, print_text
 from npu_sim.language import Text, Verbatim, joined
 from npu_sim.operators.shared.study import Experiment
 from npu_sim.show.forms.layout import lines_table
-from npu_sim.studies.caveats import CAVEATS, find_caveat, statements_of
+from npu_sim.studies.caveats import CAVEATS, find_caveat, statements, statements_of
 
 Name = Annotated[
     str | None,
@@ -29,12 +29,15 @@ class CaveatsOptions:
 def caveats_command(options: CaveatsOptions, name: Name = None) -> None:
     """List the documented caveats, or run one and print what it shows."""
     if name is None:
+        codes = sorted({statement.code for statement in statements()})
         if options.json:
-            print_json("caveats", {"caveats": [_data(caveat) for caveat in CAVEATS]})
+            listed = [_data(caveat) for caveat in CAVEATS]
+            print_json("caveats", {"caveats": listed, "codes": codes})
             return
-
         print_text(
-            lines_table((Verbatim(caveat.name), caveat.title, caveat.source) for caveat in CAVEATS)
+            lines_table((Verbatim(caveat.name), caveat.title, caveat.source) for caveat in CAVEATS),
+            "",
+            Text("codes of plans and runs: {codes}", codes=", ".join(codes)),
         )
         return
     caveat = find_caveat(name)

@@ -309,7 +309,7 @@ CAVEATS: tuple[Experiment, ...] = (
         ("hf32_precision", "fp16_conversion"),
     ),
     Experiment(
-        "empty-bias",
+        "empty_bias",
         "an empty input gives a constant gradBias",
         "ConvTbcBackward, empty tensors",
         _empty_bias,

@@ -278,21 +278,21 @@ def _negative_ignore_index() -> Shown:
 
 CAVEATS: tuple[Experiment, ...] = (
     Experiment(
-        "negative-ignore-index",
+        "negative_ignore_index",
         "On Ascend 950 a negative ignoreIndex masks nothing",
         "public sources of summer 2026, CrossEntropyLossGrad, ignoreIndex",
         _negative_ignore_index,
         ("negative_ignore_index",),
     ),
     Experiment(
-        "label-aliasing",
+        "label_aliasing",
         "labels alias with ignoreIndex above 2^24",
         "CrossEntropyLossGrad, ignoreIndex",
         _label_aliasing,
         ("labels_alias", "labels_aliased", "labels_beyond_fp32"),
     ),
     Experiment(
-        "all-ignored",
+        "all_ignored",
         "mean over no label is nan",
         "CrossEntropyLossGrad, mean",
         _all_ignored,

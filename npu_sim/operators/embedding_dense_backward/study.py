@@ -798,14 +798,14 @@ def _no_weights() -> Shown:
 
 CAVEATS: tuple[Experiment, ...] = (
     Experiment(
-        "no-weights",
+        "no_weights",
         "On Ascend 950 the planner of EmbeddingDenseBackward divides by num_weights",
         "public sources of summer 2026, EmbeddingDenseGradV2, num_weights 0",
         _no_weights,
         ("host_divides_by_zero",),
     ),
     Experiment(
-        "merge-test",
+        "merge_test",
         "On Ascend 950 with 72 cores EmbeddingDenseBackward may leave out the sums of other cores",
         "public sources of summer 2026, EmbeddingDenseGradV2, test before the merge",
         _merge_test,
@@ -819,14 +819,14 @@ CAVEATS: tuple[Experiment, ...] = (
         ("counter_stops",),
     ),
     Experiment(
-        "sort-trick",
+        "sort_trick",
         "indices above 2,139,095,040 do not sort as fp32",
         "EmbeddingDenseBackward, INT32_INF",
         _sort_trick,
         ("indices_above_sortable",),
     ),
     Experiment(
-        "path-switch",
+        "path_switch",
         "16-bit gradients change bits at 100 MiB",
         "EmbeddingDenseBackward, cast or native",
         _path_switch,
@@ -851,7 +851,7 @@ CAVEATS: tuple[Experiment, ...] = (
         _reciprocal,
     ),
     Experiment(
-        "kernels-differ",
+        "kernels_differ",
         "mode and core count change last bits",
         "determinism switch; SoCs",
         _kernels_differ,

@@ -77,7 +77,7 @@ def _zero_probs() -> Shown:
 
 CAVEATS: tuple[Experiment, ...] = (
     Experiment(
-        "zero-probs",
+        "zero_probs",
         "On Ascend 950 rows with probs of 0 take part in the sums of MoeTokenUnpermute",
         "public sources of summer 2026, MoeFinalizeRoutingV2",
         _zero_probs,

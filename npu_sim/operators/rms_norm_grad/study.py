@@ -389,21 +389,21 @@ def _inferred_release() -> Shown:
 
 CAVEATS: tuple[Experiment, ...] = (
     Experiment(
-        "inferred-release",
+        "inferred_release",
         "What release 9.2 changes was read in single files of the sources",
         "public sources of September to November 2026, RmsNormGrad, dx on Ascend 950",
         _inferred_release,
         ("release_inferred",),
     ),
     Experiment(
-        "last-column",
+        "last_column",
         "On Ascend 950 the mean of RmsNormGrad may leave out the last column",
         "public sources of summer 2026, RmsNormGrad, rows of 2^k + 1 columns",
         _last_column,
         ("last_column_left_out_of_mean",),
     ),
     Experiment(
-        "no-rows",
+        "no_rows",
         "On Ascend 950 dgamma of RmsNormGrad without rows is nan",
         "public sources of summer 2026, RmsNormGrad, tiling key 8000",
         _no_rows,
