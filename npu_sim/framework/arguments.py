@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from npu_sim.framework.target import LIMITS
-from npu_sim.language import Text
+from npu_sim.language import Text, Verbatim
 from npu_sim.numbers.arrays import as_array
 from npu_sim.numbers.formats import SHORT_NAMES, SpecText, TensorSpec, canonical_dtype
 from npu_sim.plans.answers import ReadOnlyDict
@@ -38,6 +38,11 @@ CALL_OPTIONS: dict[str, Any] = {
 REQUIRED = object()
 """Default of an attribute that a call must give."""
 INT64_MAX = 2**63 - 1
+
+
+def _keep_name(argument: "Tensor | Attribute | Number | Word | Switch") -> None:
+    """Make the name of an argument the same in every language: people type it."""
+    object.__setattr__(argument, "name", Verbatim(argument.name))
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,9 @@ class Tensor:
     required_in_c: bool = False
     default: ClassVar[None] = None
     """Value when a call leaves it out."""
+
+    def __post_init__(self) -> None:
+        _keep_name(self)
 
     @property
     def parameter(self) -> str:
@@ -185,6 +193,9 @@ class Attribute:
     low: int = -INT64_MAX - 1
     high: int = INT64_MAX
     words: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _keep_name(self)
 
     @property
     def parameter(self) -> str:
@@ -413,6 +424,9 @@ class Number:
     aliases: tuple[str, ...] = ()
     read: str = ""
 
+    def __post_init__(self) -> None:
+        _keep_name(self)
+
     def code(self, value: Any) -> int:
         """Return the value as the planners take it; the value itself."""
         if isinstance(value, str):
@@ -452,6 +466,9 @@ class Word:
     words: tuple[str, ...]
     default: str
     aliases: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _keep_name(self)
 
     def code(self, value: Any) -> int:
         """Return the position of a word; dtypes may be given by any of their names."""
@@ -495,6 +512,9 @@ class Switch:
     aliases: tuple[str, ...] = ()
     tensor: str = ""
     is_on: Callable[[Any], bool] = bool
+
+    def __post_init__(self) -> None:
+        _keep_name(self)
 
     def code(self, value: Any) -> int:
         """Return 0 or 1."""

@@ -96,6 +96,17 @@ def test_typed_names_are_not_translated(cli, monkeypatch):
     assert "col, row" in cli("limits", "rms_norm", "--vary", "x").err
 
 
+def test_arguments_keep_their_names(cli, monkeypatch):
+    """Words that are a name of an argument as well: row, rows."""
+    monkeypatch.setenv("NPU_SIM_LANG", "zh")
+    refused = cli("sweep", "rms_norm_grad", "--grid", "row=0x").err
+    assert refused.startswith("npu-sim: row = '0x' ")
+    assert "0 <= row <= " in refused
+    call = ("--dy", "64x512:bf16", "--gamma", "512:bf16", "--products", "A2")
+    limits = cli("limits", "rms_norm_grad", *call, "--vary", "col", "--vary", "row=1,5").out
+    assert "（沿 row）" in limits.splitlines()[0]
+
+
 def test_the_two_buffers_of_a_bank_conflict_are_joined_in_chinese(cli, monkeypatch):
     monkeypatch.setenv("NPU_SIM_LANG", "zh")
     text = cli("explain", "rms_norm", "--x", "64x512:fp32", "--gamma", "512:fp32").out
