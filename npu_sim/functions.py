@@ -260,6 +260,7 @@ def model(
     sequence: int = 4096,
     dtype: str = "bf16",
     optimizer: str | None = None,
+    inference: bool = False,
     deterministic: bool = False,
     products: Names = None,
     soc: Names = None,
@@ -287,6 +288,9 @@ def model(
         Dtype of weights and activations: bf16, fp16 or fp32.
     optimizer
         adamw: also the fused AdamW of every parameter, with a state of its dtype; none without it.
+    inference
+        The calls of an inference engine instead: a prefill of the sequences and a decode of one
+        token of each, with AddRmsNorm for a residual and its norm.
     deterministic
         As for :func:`npu_sim.plan`.
     products, soc, release, product, socs, releases
@@ -314,6 +318,7 @@ def model(
         sequence=sequence,
         dtype=dtype,
         optimizer=optimizer,
+        inference=inference,
         deterministic=deterministic,
         sizes=sizes,
     )

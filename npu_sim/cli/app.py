@@ -62,8 +62,9 @@ COMMANDS = {
     ),
     "model": Listed(
         "Many calls",
-        "Show the calls of a step of training of a model: outcome, path, launches, workspace, "
-        "lower bound and estimate of each and in total, and where products differ.",
+        "Show the calls of a step of training, or of inference, of a model: outcome, path, "
+        "launches, workspace, lower bound and estimate of each and in total, and where products "
+        "differ.",
     ),
     "record": Listed(
         "Many calls",

@@ -26,6 +26,8 @@ OF_POSITION = ("layer_idx", "layer_id", "layer_index", "layer_number")
 """Attributes of a layer that only say which one it is."""
 PLAIN = (bool, int, float, str, type(None))
 """Types of values that are compared as they are."""
+Passes = Callable[[Any, int, int, bool], None]
+"""Runs a model: (model, sequences, tokens of each, whether a mask is given)."""
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
@@ -36,10 +38,13 @@ def recorded_model(
     sequence: int,
     dtype: str,
     optimizer: str | None = None,
+    inference: bool = False,
     deterministic: bool,
     sizes: Mapping[str, Any],
 ) -> Recording:
     """Return the calls of a forward and backward pass of a model on the meta device.
+
+    With ``inference``, those of the forward passes of a prefill and of a decode.
 
     Raises UsageError as :func:`npu_sim.model` describes.
     """
@@ -64,6 +69,14 @@ def recorded_model(
             names=ADAMW,
             optimizer=shown(optimizer),
         )
+    if inference and optimizer is not None:
+        raise UsageError(
+            "optimizer",
+            "optimizer = {optimizer}: an inference updates no parameters",
+            "leave out optimizer or inference",
+            optimizer=shown(optimizer),
+        )
+    passes = _inference if inference else _training
     values = {**_content(config), **sizes}
     with _offline_transformers() as transformers:
         kind = _require_kind(transformers, values, sizes)
@@ -73,13 +86,14 @@ def recorded_model(
             return _model_of(transformers, kind, values, DTYPES[dtype])
 
         def record(model: Any, values: Mapping[str, Any]) -> Recording:
-            repeats = _merge_equal_layers(model)
+            repeats = _merge_equal_layers(model, keeps_first=inference)
             try:
-                return _recorded(model, repeats, batch, sequence, deterministic, optimizer)
+                return _recorded(model, repeats, passes, batch, sequence, deterministic, optimizer)
             except UsageError:  # also from code that takes layers by their numbers
                 if max(repeats.values(), default=1) == 1:
                     raise
-                return _recorded(build(values), {}, batch, sequence, deterministic, optimizer)
+                whole = build(values)
+                return _recorded(whole, {}, passes, batch, sequence, deterministic, optimizer)
 
         model = None
         try:
@@ -124,22 +138,20 @@ def _culprit(
 def _recorded(
     model: Any,
     repeats: Mapping[torch.nn.Module, int],
+    passes: Passes,
     batch: int,
     sequence: int,
     deterministic: bool,
     optimizer: str | None = None,
 ) -> Recording:
     """Return the calls of a model; ``repeats`` has layers that stand for several."""
-    tokens = torch.zeros((batch, sequence), dtype=torch.int64, device="meta")
-    # Models read the values of masks of two dimensions, but not of this form, or make their own.
-    mask = torch.ones((batch, 1, sequence, sequence), dtype=torch.bool, device="meta")
     failure: Exception | None = None
-    for attention_mask in (mask, None):
-        recorder = Recorder(repeats)
+    # Models read the values of masks of two dimensions, but not of this form, or make their own.
+    for is_masked in (True, False):
+        recorder = Recorder(repeats, is_engine=passes is _inference)
         try:
             with _deterministic(deterministic), recorder.watching():
-                output = model(input_ids=tokens, labels=tokens, attention_mask=attention_mask)
-                output.loss.backward()
+                passes(model, batch, sequence, is_masked)
             break
         except Exception as error:  # whatever the model's code raises without values
             failure = failure or error
@@ -154,6 +166,27 @@ def _recorded(
     if optimizer is not None:
         _add_updates(recorder, model, repeats)
     return recorder.recording
+
+
+def _inputs(batch: int, sequence: int, is_masked: bool) -> dict[str, Any]:
+    """Return tokens and mask of a forward pass on the meta device."""
+    tokens = torch.zeros((batch, sequence), dtype=torch.int64, device="meta")
+    shape = (batch, 1, sequence, sequence)
+    mask = torch.ones(shape, dtype=torch.bool, device="meta") if is_masked else None
+    return {"input_ids": tokens, "attention_mask": mask}
+
+
+def _training(model: Any, batch: int, sequence: int, is_masked: bool) -> None:
+    """Run a forward and backward pass."""
+    inputs = _inputs(batch, sequence, is_masked)
+    model(**inputs, labels=inputs["input_ids"]).loss.backward()
+
+
+def _inference(model: Any, batch: int, sequence: int, is_masked: bool) -> None:
+    """Run a prefill of whole sequences, and a decode of one token of each."""
+    with torch.no_grad():
+        for tokens in (sequence, 1):
+            model(**_inputs(batch, tokens, is_masked))
 
 
 def _add_updates(
@@ -172,8 +205,11 @@ def _add_updates(
         )
 
 
-def _merge_equal_layers(model: Any) -> dict[torch.nn.Module, int]:
-    """Replace equal layers in a row by the first; return how many each layer stands for."""
+def _merge_equal_layers(model: Any, keeps_first: bool) -> dict[torch.nn.Module, int]:
+    """Replace equal layers in a row by the first; return how many each layer stands for.
+
+    ``keeps_first`` leaves the first layer alone, whose input is not the sum of a layer before it.
+    """
     repeats: dict[torch.nn.Module, int] = {}
     count = getattr(model.config, "num_hidden_layers", None)
     lists = [
@@ -184,6 +220,8 @@ def _merge_equal_layers(model: Any) -> dict[torch.nn.Module, int]:
     ]
     for parent, name, layers in lists[:1]:  # later ones may be inside a layer
         groups = [list(group) for _, group in groupby(layers, _form)]
+        if keeps_first and groups:
+            groups[:1] = [part for part in (groups[0][:1], groups[0][1:]) if part]
         repeats |= {group[0]: len(group) for group in groups}
         setattr(parent, name, torch.nn.ModuleList(group[0] for group in groups))
     return repeats

@@ -277,15 +277,18 @@ class Recorder:
 
     - ``repeats``: the modules that stand for several equal ones, whose calls count as often.
     - ``operators``: modules of :mod:`npu_sim.torch.operators` that recognise calls.
+    - ``is_engine``: whether calls are those that an inference engine makes of the code.
     """
 
     def __init__(
         self,
         repeats: Mapping[torch.nn.Module, int] | None = None,
         operators: Iterable[ModuleType] = modules(),
+        is_engine: bool = False,
     ) -> None:
         offers = partial(_offered, tuple(operators))
         self.repeats = repeats or {}
+        self.is_engine = is_engine
         self.recording = Recording()
         self.observed = self.function if has_torch_npu() else on_cpu(self.function)
         self.directory = Path.cwd()

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,28 @@ def test_illegal_options_are_named(options, message):
 @pytest.fixture
 def transformers():
     return pytest.importorskip("transformers", reason="transformers is not installed")
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "norms"), [("llama_3_8b", 32, 1), ("qwen3_0_6b", 28, 1 + 2 * 28)]
+)
+def test_an_inference_has_the_calls_of_engines(transformers, tmp_path, name, layers, norms):
+    file = tmp_path / "calls.jsonl"
+    npu_sim.model(MODELS / f"{name}.json", inference=True, sequence=512, products="A2", out=file)
+    counts = Counter()
+    for line in file.read_text(encoding="utf-8").splitlines()[1:]:
+        call = json.loads(line)
+        tokens = next(iter(call["inputs"].values())).split("x")[1]
+        counts[call["op"], tokens] += call["count"]
+    for tokens in ("512", "1"):
+        assert counts["add_rms_norm", tokens] == 2 * layers
+        assert counts["rms_norm", tokens] == norms
+    assert not any(operator.endswith("_grad") for operator, _ in counts)
+
+
+def test_an_inference_updates_nothing(transformers):
+    with pytest.raises(npu_sim.UsageError, match="an inference updates no parameters"):
+        npu_sim.model("llama", inference=True, optimizer="adamw")
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -193,8 +216,9 @@ def test_invalid_configurations_are_usage_errors(transformers, values):
 FAMILIES = ["llama", "qwen3", "mixtral", "gemma2", "gemma3_text", "qwen3_moe", "gpt_oss", "glm4"]
 
 
+@pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_equal_layers_in_a_row_count_as_if_each_ran(transformers, monkeypatch, kind):
+def test_equal_layers_in_a_row_count_as_if_each_ran(transformers, monkeypatch, kind, inference):
     from npu_sim.torch import models
 
     default = transformers.AutoConfig.for_model(kind).to_dict()
@@ -210,8 +234,9 @@ def test_equal_layers_in_a_row_count_as_if_each_ran(transformers, monkeypatch, k
         name: 2 for name in default if name.startswith(("num_experts", "n_routed", "num_local_exp"))
     }
     options = {"batch": 1, "sequence": 8, "dtype": "bf16", "deterministic": False, "sizes": {}}
+    options["inference"] = inference
     merged = models.recorded_model(values, **options).as_dict()
-    monkeypatch.setattr(models, "_merge_equal_layers", lambda model: {})
+    monkeypatch.setattr(models, "_merge_equal_layers", lambda model, keeps_first: {})
     assert merged == models.recorded_model(values, **options).as_dict()
 
 

@@ -39,6 +39,7 @@ class ModelOptions(CallFileOptions):
     sequence: int = 4096
     dtype: str = "bf16"
     optimizer: str | None = None
+    inference: bool = False
     set: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,8 +57,8 @@ class ModelOptions(CallFileOptions):
 
 @command(model, epilog=EPILOG)
 def model_command(config: Config, options: ModelOptions) -> None:
-    """Show the calls of a step of training of a model: outcome, path, launches, workspace, lower
-    bound and estimate of each and in total, and where products differ.
+    """Show the calls of a step of training, or of inference, of a model: outcome, path, launches,
+    workspace, lower bound and estimate of each and in total, and where products differ.
     """
     sizes = named_values("set", options.set or (), inspect.signature(model).parameters)
     matrix = model(
@@ -66,6 +67,7 @@ def model_command(config: Config, options: ModelOptions) -> None:
         sequence=options.sequence,
         dtype=options.dtype,
         optimizer=options.optimizer,
+        inference=options.inference,
         deterministic=options.deterministic,
         products=options.products,
         soc=options.soc,

@@ -1,9 +1,14 @@
-"""AddRmsNorm as in ``torch_npu``, with gradients of RmsNormGrad."""
+"""AddRmsNorm as in ``torch_npu``, with gradients of RmsNormGrad.
+
+Of a sum that a normalisation follows, the recorder knows that it is one: inference engines compute
+both with AddRmsNorm (:mod:`npu_sim.torch.operators.rms_norm`).
+"""
 
 from typing import Any
 
 import torch
 
+from npu_sim.torch.flow import Kernel, Step
 from npu_sim.torch.library import Gradient, Gradients, operator_of
 from npu_sim.torch.operators.rms_norm import GRADIENT_OPERATOR as NORM_GRADIENT
 
@@ -37,3 +42,15 @@ def npu_add_rms_norm(
     tensors = (tensor.contiguous() for tensor in (x1, x2, gamma))
     y, rstd, x = FORWARD_OPERATOR(*tensors, epsilon)
     return y, rstd, x
+
+
+TOPIC = "add_rms_norm"
+
+
+def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Step]]:
+    """Return the kernel that added two tensors of one form, as a fact of the sum."""
+    forms = {(tuple(tensor.shape), tensor.dtype) for tensor in kernel.tensors}
+    is_sum = kernel.name == "add" and len(kernel.tensors) == 2 and len(forms) == 1
+    if not is_sum or kernel.options.get("alpha", 1) != 1:
+        return []
+    return [(kernel.results[0], kernel.step)]

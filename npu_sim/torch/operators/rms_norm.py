@@ -97,12 +97,19 @@ def _required(name: str, scale: torch.Tensor | None) -> torch.Tensor:
 
 
 FORWARD, OPERATOR = "rms_norm", "rms_norm_grad"
+SUM = "add_rms_norm"
+"""The operator that inference engines call for a sum and its normalisation."""
 TOPIC = FORWARD
 MEAN_TOLERANCE = 1e-6
 """Relative difference of a factor from 1 / columns up to which a scaled sum is a mean."""
 UNFUSED = Text(
     "the code rounds x*rstd to 16 bits before gamma; the call is npu_rms_norm, which adapters put "
     "in its place. It rounds once, so about a quarter of y differs by one unit in the last place"
+)
+ADDED = Text(
+    "the code adds and normalises; the call is npu_add_rms_norm, which inference engines put in "
+    "its place. It does not give the bits of Add and RmsNorm (differs_from_add_and_rms_norm), and "
+    "in bf16 other ones in decode than in prefill (not_batch_invariant)"
 )
 NO_WEIGHT = "it has no weight for the last axes of its input, and the operator needs gamma"
 
@@ -175,6 +182,8 @@ class Term(flow.Term):
     """Parameter that x is, or is a view of."""
     placeholder: Any = None
     """Entry of ``not_recognised`` that is removed when gamma is multiplied."""
+    added: flow.Step | None = None
+    """Kernel that computed x as a sum of two tensors of its form."""
 
 
 ENDING = frozenset({"mean", "square", "sum", "mean_square", "normed", "y"})
@@ -210,6 +219,7 @@ def _x(kernel: Kernel, tensor: torch.Tensor) -> Term:
         tensor.dtype,
         kernel.flow.keep(tensor),
         parameter=parameter,
+        added=kernel.flow.fact(SUM, tensor),
     )
 
 
@@ -298,7 +308,9 @@ def _gamma(kernel: Kernel, first: Term, other: Term) -> Term | None:
     kernel.span.retract(normed.placeholder)
     is_rounded = kernel.operands[first.kind != "normed"].dtype.itemsize == 2
     offset = Text(
-        "the factor is {offset} + weight, as in Gemma: gamma is this sum", offset=gamma.offset
+        "the factor is {offset} + weight, as in Gemma: gamma is this sum; GemmaRmsNorm, which adds "
+        "it in the kernel, is not modelled",
+        offset=gamma.offset,
     )
     factor = kernel.operands[first.kind == "normed"]  # its offset is added
 
@@ -310,16 +322,20 @@ def _gamma(kernel: Kernel, first: Term, other: Term) -> Term | None:
     call = {"x": normed.x, "gamma": str(TensorSpec(shape, str(gamma.dtype)))}
     of_gamma = first.steps - normed.steps if gamma is first else gamma.steps
     of_x = first.steps - of_gamma - {kernel.step}
+    forward, steps, remark = FORWARD, first.steps, UNFUSED if is_rounded else ""
+    if normed.added is not None and kernel.span.recorder.is_engine and gamma.dtype == normed.dtype:
+        forward, steps, remark = SUM, first.steps | {normed.added}, ADDED
+    tensors = {"x1": normed.x, "x2": normed.x} if forward == SUM else {"x": normed.x}
+    tensors["gamma"] = call["gamma"]
+    inputs = {**tensors, "epsilon": float(normed.epsilon or 0)}
     fused = FusedCall(
         compute=compute,
-        forward=[
-            Forward(FORWARD, {**call, "epsilon": float(normed.epsilon or 0)}, gamma.parameter)
-        ],
+        forward=[Forward(forward, inputs, gamma.parameter)],
         # dy has the dtype of x, even if code that computes by hand returns another dtype.
         backward=[Backward(OPERATOR, lambda _: {"dy": normed.x, **call}, gamma.parameter)],
-        when_recorded=UNFUSED if is_rounded else "",
+        when_recorded=remark,
         remarks=[offset] if gamma.offset else [],
-        steps=first.steps,
+        steps=steps,
         sources=[Source(normed.tensor, of_x), Source(gamma.tensor, of_gamma - {kernel.step})],
     )
     kernel.span.fuse(kernel, fused)
