@@ -1,12 +1,12 @@
 """The command line that reproduces a report.
 
-It is the command as typed, with defaults written out, so that the line gives the same report where
-other defaults hold.
+It is the command as typed, without the file of the report and with defaults written out, so that
+the line gives the same answer where other defaults hold.
 """
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from npu_sim.cores import Profile
 
@@ -22,7 +22,7 @@ def reproducing_command(
     - ``defaults``: such as ``{("--release",): "9.1"}``; options that were not typed are added.
     - ``more``: further arguments, added as they are.
     """
-    line = ["npu-sim", *sys.argv[1:]]
+    line = ["npu-sim", *_without_report(sys.argv[1:])]
     typed = {argument.partition("=")[0] for argument in line}
     for spellings, value in defaults.items():
         if typed.isdisjoint(spellings):
@@ -30,12 +30,21 @@ def reproducing_command(
     return shlex.join([*line, *more])
 
 
+def _without_report(typed: Sequence[str]) -> Iterator[str]:
+    arguments = iter(typed)
+    for argument in arguments:
+        if argument == "--report":
+            next(arguments, "")
+        elif not argument.startswith("--report="):
+            yield argument
+
+
 def command_on(profile: Profile, **others: object) -> str:
-    """Return the running command with its product, SoC and release written out.
+    """Return the running command with its SoC, which names the product, and release written out.
 
     ``others`` are further options by name.
     """
-    device = {"product": profile.name, "soc": profile.soc, "release": profile.release}
+    device = {"soc": profile.soc, "release": profile.release}
     return reproducing_command(
         {("--" + name.replace("_", "-"),): value for name, value in (device | others).items()}
     )

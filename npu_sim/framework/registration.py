@@ -86,7 +86,7 @@ def register_file(path: str | Path) -> list[Operator]:
         }.values()
     )
     if not found:
-        hint = "OPERATOR = Operator(...), see docs/add_an_operator.md"
+        hint = "OPERATOR = Operator(...), as in the file that npu-sim new-operator writes"
         raise _file_error(Path(path), "declares no operator", hint)
     return [register(operator) for operator in found]
 

@@ -389,7 +389,8 @@ MOST_IN_HEADLINE = 3
 def lowest_text(timelines: Sequence[Timeline], copies: Sequence[float | None]) -> str:
     """Return the lowest of several bounds of one operator, if they cover the same work.
 
-    Otherwise the bounds of their copies alone, in microseconds in ``copies``, for a few SoCs.
+    Of several calls on one SoC their range. Otherwise the bounds of their copies alone, in
+    microseconds in ``copies``, for a few SoCs.
     """
     lowest = min(timelines, key=lambda timeline: timeline.bound_us)
     if len({timeline.coverage for timeline in timelines}) > 1:
@@ -406,6 +407,15 @@ def lowest_text(timelines: Sequence[Timeline], copies: Sequence[float | None]) -
         )
     if len(timelines) == 1:
         return least_text(lowest)
+    if len({timeline.soc for timeline in timelines}) == 1:
+        highest = max(timelines, key=lambda timeline: timeline.bound_us)
+        return say(
+            "{title}: bounds {low} to {high} on {soc}",
+            title=lowest.title,
+            low=covered_time(lowest.bound_us, lowest.coverage),
+            high=covered_time(highest.bound_us, highest.coverage),
+            soc=lowest.soc,
+        )
     return say(
         "{title}: lowest bound {time} on {soc}",
         title=lowest.title,

@@ -508,6 +508,10 @@ def workspace_column(names: Collection[str]) -> str:
     return next((name for name in columns if name in names), "")
 
 
+MOST_NAMES = 6
+"""Names of columns that a representation of records has."""
+
+
 class Records(np.ndarray, Tabular):
     """One record per plan; ``records["block_dim"]`` is a plain array, ``records[7]`` one record."""
 
@@ -531,6 +535,14 @@ class Records(np.ndarray, Tabular):
         if isinstance(key, str):
             return self.view(np.ndarray)[key]
         return super().__getitem__(key)
+
+    def __repr__(self) -> str:
+        """Return the size and the first names; rows are shown by ``print`` and ``to_pandas``."""
+        names = self.dtype.names
+        if names is None or self.ndim != 1:
+            return str(super().__repr__())
+        shown = names if len(names) <= MOST_NAMES else (*names[:MOST_NAMES], "...")
+        return f"Records({len(self)} calls; columns: {', '.join(shown)})"
 
     def words(self, name: str) -> np.ndarray:
         """Return a field with its codes replaced by their names: ``words("grad_dtype")``."""

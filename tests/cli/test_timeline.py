@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -190,3 +191,9 @@ def test_the_price_is_one_line_and_calls_neither_mode_faster(cli, monkeypatch, s
             "only the bytes of Sort, ZerosLike are counted, so times are not compared"
         )
         assert not any("deterministic =" in line and "less" in line for line in lines)
+
+
+def test_a_varied_size_has_a_range_of_bounds(cli):
+    call = ("rms_norm", "--x", "64x4096:bf16", "--gamma", "4096:bf16", "--vary", "row=64..256:*4")
+    first = cli("timeline", *call).out.splitlines()[0]
+    assert re.fullmatch(r"RmsNorm: bounds \d\S* us to \d\S* us on Ascend910B1", first)

@@ -185,6 +185,12 @@ def test_invalid_outputs_are_named(small, tmp_path, name, message):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
 
 
+def test_records_are_represented_by_their_size(records):
+    assert repr(records).startswith(f"Records({len(records)} calls; columns: product, soc, ")
+    assert repr(records).endswith(", ...)")
+    assert repr(records[["dim"]]) == f"Records({len(records)} calls; columns: dim)"
+
+
 def test_a_sweep_is_read_back_with_words(small, records, tmp_path):
     operator, grid, options = small
     table = npu_sim.read_sweep(sweep_to(tmp_path / "plans", operator, grid, **options))
