@@ -186,7 +186,7 @@ def test_invalid_outputs_are_named(small, tmp_path, name, message):
 
 
 def test_records_are_represented_by_their_size(records):
-    assert repr(records).startswith(f"Records({len(records)} calls; columns: product, soc, ")
+    assert repr(records).startswith(f"Records({len(records)} calls; columns: product, grad_dtype, ")
     assert repr(records).endswith(", ...)")
     assert repr(records[["dim"]]) == f"Records({len(records)} calls; columns: dim)"
 
