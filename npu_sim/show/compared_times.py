@@ -119,9 +119,10 @@ def time_bars(matrix: Matrix) -> Bars:
             name = operator if len(row) == 1 else label
             bars.append(Bar(name, tuple(parts), _value(time, share, compared)))
         groups.append(BarGroup(operator if len(row) > 1 else "", tuple(bars)))
-    if compared is None:
-        return Bars(tuple(groups), "Lower bounds of all calls of each operator.")
-    return Bars(tuple(groups), legend=(("c0", SAME), ("c0 apart", APART)))
+    parts = (part for group in groups for bar in group.bars for part in bar.parts)
+    if compared is not None and any(part.colour.endswith("apart") for part in parts):
+        return Bars(tuple(groups), legend=(("c0", SAME), ("c0 apart", APART)))
+    return Bars(tuple(groups), "Lower bounds of all calls of each operator.")
 
 
 def _operator_times(

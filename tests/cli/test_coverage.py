@@ -222,6 +222,15 @@ def test_products_are_compared_by_whole_bounds_where_they_cover_the_same(calls):
     assert npu_sim.preflight(calls, products="A2,A3").compared() is None
 
 
+def test_a_product_on_which_nothing_runs_has_no_bound(calls):
+    """Not a bound of 0."""
+    matrix = npu_sim.preflight(calls, products="A2,atlas_train", timed=True)
+    assert headline(matrix).endswith(" on atlas_a2; no call has a bound on atlas_train")
+    assert " 0 us" not in str(matrix)
+    alone = npu_sim.preflight(calls, products="atlas_train", timed=True)
+    assert headline(alone).endswith("distinct: no call has a bound on atlas_train")
+
+
 def test_calls_without_a_common_product_are_not_compared(tmp_path):
     path = tmp_path / "calls.jsonl"
     lines = [

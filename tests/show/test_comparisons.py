@@ -333,6 +333,11 @@ def test_the_page_of_a_sweep_chooses_among_its_maps(browser, written):
             f"refused: {state['label']}" if state["refused"] else state["label"]
             for state in one["states"]
         ]
+    address = browser.driver.current_url
+    browser.driver.back()
+    assert shown()[0]["product"].first_selected_option.text == maps[-1]["product"]
+    browser.open(address.replace("atlas_a2", "atlas_train").replace("Ascend910B1", "Ascend910A"))
+    assert shown()[0]["product"].first_selected_option.text == "atlas_train"
     browser.assert_quiet_and_local()
 
 

@@ -508,6 +508,8 @@ def totals_table(matrix: Matrix) -> Table:
 
 def _sums_text(sums: Totals) -> str:
     """Return the sums of bounds, each of calls with bounds that cover the same work."""
+    if not sums.calls:
+        return ""
     bound = bound_cell(sums.bound_us, next(iter(sums.bounds), ""))
     if len(sums.bounds) > 1:
         bound = joined(
@@ -654,11 +656,22 @@ def headline(matrix: Matrix) -> str:
     compared = matrix.compared()
     if compared is not None and not _is_comparable(matrix, compared):
         return compared_sentence(calls, compared)
-    bounds = (
+    totals = matrix.totals()
+    bounds = [
         Text("{time} on {label}", time=_covered_times(sums), label=label)
-        for label, sums in matrix.totals().items()
+        for label, sums in totals.items()
+        if sums.bounds
+    ]
+    without = [label for label, sums in totals.items() if not sums.bounds]
+    none = say("no call has a bound on {labels}", labels=labels_text(without))
+    if not bounds:
+        return say("{calls}: {none}", calls=calls, none=none)
+    return say(
+        "{calls}: at least {bounds}{rest}",
+        calls=calls,
+        bounds=joined(bounds, ", "),
+        rest=Text("; {none}", none=none) if without else "",
     )
-    return say("{calls}: at least {bounds}", calls=calls, bounds=joined(bounds, ", "))
 
 
 def _is_comparable(matrix: Matrix, compared: Comparison) -> bool:
@@ -669,7 +682,7 @@ def _is_comparable(matrix: Matrix, compared: Comparison) -> bool:
 
 def _covered_times(sums: Totals) -> str:
     times = (covered_time(found.bound_us, coverage) for coverage, found in sums.bounds.items())
-    return joined(times, " and ") or time_text(0.0)
+    return joined(times, " and ")
 
 
 def times_parts(matrix: Matrix) -> list[RenderableType]:

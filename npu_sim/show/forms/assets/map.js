@@ -130,10 +130,20 @@ const drawMap = (() => {
       redraw();
     }
     select.addEventListener("change", redraw);
-    for (const list of lists) list.addEventListener("change", () => choose(list.dataset.axis));
+    // What the lists choose is in the address of the page, and each choice an entry of the browser's history.
+    for (const list of lists) list.addEventListener("change", () => {
+      choose(list.dataset.axis);
+      location.hash = new URLSearchParams(lists.map((each) => [each.dataset.axis, each.value]));
+    });
+    function readAddress() {
+      const given = new URLSearchParams(location.hash.slice(1));
+      for (const list of lists) list.value = given.get(list.dataset.axis) ?? places[0][list.dataset.axis];
+      choose();
+    }
+    window.addEventListener("hashchange", readAddress);
     const labels = lists.map((list) => html("label", {}, `${t(list.dataset.axis)} `, list));
     element.replaceChildren(html("div", { class: "tools" }, ...labels, html("label", {}, t("coloured by"), " ", select)), about, stage, legend, numbers);
-    choose();
+    readAddress();
     whenWide(stage, (wide) => { width = wide; redraw(); });
   };
 })();
