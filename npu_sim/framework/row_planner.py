@@ -47,7 +47,7 @@ class RowPlanner(NamedTuple):
     """``plan_row(row, device, rules) -> record``: the whole contract and the planner."""
     plan_counted: Callable[[Any, Any, Any], Any]
     """As ``plan_row``, but the status of a call with a tensor of more than 2^63-1 bytes is
-    ``UNCOUNTABLE``, unless the contract refuses it."""
+    ``UNCOUNTABLE``, unless contract or planner refuse it."""
     columns: tuple[Column, ...]
     """The record, column by column."""
     source: str
@@ -149,10 +149,11 @@ def _plan_counted_lines(operator: Operator) -> list[str]:
     """Write the planner that looks for tensors of more than 2^63-1 bytes."""
     return [
         "def plan_counted(row, device, rules):",
+        "    record = plan_row(row, device, rules)",
         f"    beyond = {' or '.join(dict.fromkeys(_uncountable(operator)))}",
-        f"    if beyond and refused(row, device, rules) == {PASSES}:",
+        f"    if record.status == 0 and beyond and refused(row, device, rules) == {PASSES}:",
         f"        return Record({UNCOUNTABLE}, 0, NOTHING)",
-        "    return plan_row(row, device, rules)",
+        "    return record",
     ]
 
 

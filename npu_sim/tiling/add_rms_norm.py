@@ -285,6 +285,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     # These fields are 0 on other templates.
     wide = columns_aligned(problem)
     merged = wide if key == KEY_MERGE_N else 0
+    is_performance = merged > 0 and spares_broadcasts(problem)
     return Tiling(
         status=SUCCESS,
         tiling_key=DTYPE_KEYS[problem.dtype] + OUTPUT_KEYS[problem.outputs] + key,
@@ -308,7 +309,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         fp16_repeats=merged // (2 * VECTOR_LANES),
         fp16_tail=merged % (2 * VECTOR_LANES),
         fp16_stride=merged // (2 * FP32_PER_BLOCK) % 256,
-        is_performance=int(merged > 0 and spares_broadcasts(problem)),
+        is_performance=int(is_performance),
     )
 
 

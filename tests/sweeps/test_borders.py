@@ -52,6 +52,7 @@ GRIDS = {
         {"x0": "1..6000:+30", "dim": "64..512:+64"},
     ),
     "halves": ("swi_glu", {"row": "1..600:+3", "col": "1..30000:+150"}),
+    "sum and norm": ("add_rms_norm", {"row": "1..600:+3", "col": "1..30000:+150"}),
     "halves of a gradient": ("swi_glu_grad", {"row": "1..600:+3", "col": "1..30000:+150"}),
 }
 

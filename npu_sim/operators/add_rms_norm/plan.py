@@ -262,7 +262,7 @@ def _caveats(case: Case, key: int) -> Iterator[Caveat]:
     arch = case.profile.npu_arch
     is_a2, is_inference = arch == NPU_ARCH_A2_A3, arch == NPU_ARCH_ATLAS_INFERENCE
     yield from _rounding_caveats(case, key)
-    if key != tiler.KEY_SINGLE_ROW and row.x1_elements > 1 << 32:
+    if key != tiler.KEY_SINGLE_ROW and case.specs["x1"].numel > 1 << 32:
         yield caveat(
             "element_offset_wraps",
             "x1",

@@ -104,26 +104,29 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     if problem.folded_rows <= 0 or problem.col <= 0 or device.vector_cores <= 0:
         return NO_TILING
     block_dim, rows_per_core, _ = equal_parts(problem.folded_rows, device.vector_cores)
-    size, is_whole = element_bytes(problem.dtype), loads_whole_rows(problem, device, rules)
-    piece = 0 if is_whole else piece_columns(problem, device)
-    if not is_whole and piece < 4 * VECTOR_LANES:
-        return NO_TILING
     aligned = full_load_columns(problem.col, problem.dtype)
+    key, factor, fold, piece, pieces = KEY_FULL_LOAD, 0, 0, 0, 0
+    if loads_whole_rows(problem, device, rules):
+        factor, fold = min(rows_in_ub(problem, device), rows_per_core), fold_of(aligned)
+    else:
+        piece, size = piece_columns(problem, device), element_bytes(problem.dtype)
+        if piece < 4 * VECTOR_LANES:
+            return NO_TILING
+        aligned = align(problem.col * size, SPLIT_ALIGNMENT_BYTES) // size
+        key, factor, pieces = KEY_SPLIT, SPLIT_ROWS, largest_power(problem.col // piece)
     return Tiling(
         status=SUCCESS,
-        tiling_key=KEY_FULL_LOAD if is_whole else KEY_SPLIT,
+        tiling_key=key,
         block_dim=block_dim,
         workspace_bytes=WORKSPACE_BYTES,
         rows=problem.folded_rows,
         columns=problem.col,
-        columns_aligned=(
-            aligned if is_whole else align(problem.col * size, SPLIT_ALIGNMENT_BYTES) // size
-        ),
+        columns_aligned=aligned,
         block_factor=rows_per_core,
-        row_factor=min(rows_in_ub(problem, device), rows_per_core) if is_whole else SPLIT_ROWS,
-        fold=fold_of(aligned) if is_whole else 0,
+        row_factor=factor,
+        fold=fold,
         ub_factor=piece,
-        ub_loop=0 if is_whole else largest_power(problem.col // piece),
+        ub_loop=pieces,
         average_factor=float(np.float32(1) / np.float32(problem.col)),
     )
 
