@@ -32,6 +32,7 @@ EVERY_CALL = [
     ("rms_norm", {"x": X, "gamma": "1024:bf16"}),
     ("add_rms_norm", {"x1": X, "x2": X, "gamma": "1024:bf16"}),
     ("swi_glu", {"x": X}),
+    ("cross_entropy_loss", {"input": "4096x32000:fp32", "target": "4096:int64"}),
     ("swi_glu_grad", {"y_grad": "4096x512:bf16", "x": X}),
     ("rotary_position_embedding", {"x": TURNED, "cos": "1x128x1x128:bf16"}),
     ("rotary_position_embedding_grad", {"dy": TURNED, "cos": "1x128x1x128:bf16"}),

@@ -175,21 +175,13 @@ def test_reports_show_the_estimate_with_its_range_and_evidence(cli, tmp_path, co
 
 
 @pytest.mark.parametrize("switch", [(), ("--deterministic",)])
-def test_the_price_is_one_line_and_calls_neither_mode_faster(cli, monkeypatch, switch):
-    monkeypatch.setenv("COLUMNS", "400")
+def test_the_price_is_stated_once_and_calls_neither_mode_faster(cli, switch):
     arguments = ("--grad", "8192x256:fp32", "--indices", "8192:int32", "--num-weights", "8000")
-    for command, label in (("timeline", "determinism"), ("explain", "off")):
-        lines = [
-            " ".join(line.split())
-            for line in cli(
-                command, "embedding_dense_backward", *arguments, *switch
-            ).out.splitlines()
-        ]
-        (line,) = [line for line in lines if line.startswith(label) and "on: 4 launches" in line]
-        assert "off: 2 launches" in line
-        assert line.endswith(
-            "only the bytes of Sort, ZerosLike are counted, so times are not compared"
-        )
+    for command in ("timeline", "explain"):
+        lines = cli(command, "embedding_dense_backward", *arguments, *switch).out.splitlines()
+        text = " ".join(" ".join(lines).split())
+        for price in ("off: 2 launches", "on: 4 launches", "only the bytes of Sort, ZerosLike are"):
+            assert text.count(price) == 1
         assert not any("deterministic =" in line and "less" in line for line in lines)
 
 
