@@ -145,6 +145,16 @@ def model_pages() -> None:
     shoot((GALLERY / "qwen3_30b_a3b.html").as_uri(), "model.png", (1080, 1120))
 
 
+def ablation_picture() -> None:
+    """Write a screenshot of the report of an ablation."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "ablation.html"
+        script = shutil.copy(ROOT / "examples" / "train_llama.py", folder)
+        options = ("--product", "A2", "--ablate", "--report", page.name, Path(script).name)
+        run_command(Path(folder), "emulate", *options)
+        shoot(page.as_uri(), "ablation.png", (1080, 1180))
+
+
 def run_command(folder: Path, *arguments: str) -> None:
     """Run npu-sim in a folder."""
     subprocess.run([sys.executable, "-m", "npu_sim", *arguments], check=True, cwd=folder)
@@ -158,6 +168,7 @@ def main() -> None:
     work_picture()
     sweep_picture()
     model_pages()
+    ablation_picture()
     total = sum(file.stat().st_size for file in GALLERY.iterdir())
     print(f"{total} bytes in {GALLERY}")
     if total > LARGEST_GALLERY_BYTES:

@@ -1,5 +1,6 @@
 """The programs in ``examples/`` print the results of the product documents."""
 
+import json
 import math
 import os
 import subprocess
@@ -73,3 +74,22 @@ def test_moe_token_permute_grad():
 )
 def test_every_program_is_tested(program):
     assert f'"{program}"' in Path(__file__).read_text(encoding="utf-8")
+
+
+@pytest.mark.long
+def test_a_llama_is_trained_with_every_operator_of_a_product():
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    command = [sys.executable, "-m", "npu_sim", "emulate", "--product", "A2", "--ablate"]
+    command += ["--steps", "2", "--json", str(EXAMPLES / "train_llama.py")]
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    study = json.loads(process.stdout)
+    assert [row["name"] for row in study["rows"]] == [
+        "embedding_dense_backward",
+        "rms_norm",
+        "cross_entropy_loss_grad",
+        "swi_glu",
+        "rotary_position_embedding",
+        "apply_adam_w_v2",
+        "all",
+    ]
+    assert study["emulation"]["left"] == []

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from npu_sim.cli.scripts import (
     require_script,
     run_script,
 )
+from npu_sim.cores import Profile
 from npu_sim.framework.target import CoreOrder
 from npu_sim.language import Text, say
 from npu_sim.status import UsageError, tip
@@ -117,6 +119,12 @@ def emulate_command(
         print_text(say(ORDER, options=" ".join(passed_on)), error=True)
 
 
+def _reproducing(profile: Profile) -> str:
+    """Return the command that reproduces a report: options stand before the script."""
+    words, typed = shlex.split(command_on(profile)), len(sys.argv)
+    return shlex.join([*words[:2], *words[typed:], *words[2:typed]])
+
+
 def _require_consistent(options: EmulateOptions) -> None:
     """Raise UsageError for an option that has no effect beside the others."""
     if options.ablate:
@@ -171,7 +179,7 @@ def _ablate(
             progress=progress,
         )
     )
-    write_document(page, study, command_on(study.target.profile))
+    write_document(page, study, _reproducing(study.target.profile))
     print_answer("ablation", study, json=options.json)
 
 
@@ -214,7 +222,7 @@ def _emulate(
             running.close()
             if emulation.recording.forked:  # the process that emulates prints the report
                 return
-            write_document(page, emulation, command_on(emulation.target.profile))
+            write_document(page, emulation, _reproducing(emulation.target.profile))
             print_answer("emulation", emulation, json=options.json)
 
         try:
