@@ -157,8 +157,11 @@ def _option_lines(option: Any, label: str) -> Iterator[tuple[str, str]]:
         )
 
         *older, newest = release_names()
+        # verify and profile take no default: they try every release, or identify it.
         text = say(
-            "{text} Releases: {names}; default {release}.",
+            "{text} Releases: {names}; default {release}."
+            if "the default" in text
+            else "{text} Releases: {names}.",
             text=text,
             release=default_release(),
             names=say("{older} or {newest}", older=joined(older, ", "), newest=newest),
