@@ -36,13 +36,13 @@ from npu_sim.kernels.vectors.lane_blocks import (
     zero_block,
 )
 from npu_sim.kernels.vectors.lanes import (
-    ORDERED_LANES,
+    GROUP_LANES,
     ZERO,
     Floats,
     Integers,
     end_streams,
     load,
-    load_ordered,
+    load_group,
     store_lanes,
 )
 from npu_sim.kernels.vectors.lanes_edges import load_some, streams_rows, write_row
@@ -132,38 +132,38 @@ class Row(NamedTuple):
 
 @device_function
 def _exp_at(row: Row, column: int) -> Any:
-    """Return exp(x - first) of 16 columns."""
-    return zero_below(exp_nearest(load_ordered(row.x, column) - row.first), row.least_exp)
+    """Return exp(x - first) of a group of columns."""
+    return zero_below(exp_nearest(load_group(row.x, column) - row.first), row.least_exp)
 
 
 @device_function
 def _log_prob_at(row: Row, column: int) -> Any:
-    """Return the log-probabilities of 16 columns, with weights multiplied by them."""
-    log_prob = (load_ordered(row.x, column) - row.first) - row.second
-    return log_prob * load_ordered(row.weight, column) if row.weight.size > 0 else log_prob
+    """Return the log-probabilities of a group of columns, with weights multiplied by them."""
+    log_prob = (load_group(row.x, column) - row.first) - row.second
+    return log_prob * load_group(row.weight, column) if row.weight.size > 0 else log_prob
 
 
 @device_function
 def _write_terms(row: Row, begin: int, end: int, values: Floats, terms_at: Any) -> None:
-    """Write the terms of the columns begin..end; ``values`` has 32 more elements, for scratch.
+    """Write the terms of the columns begin..end; ``values`` has three more groups, for scratch.
 
     The last vector may overlap the previous one; both write the same values.
     """
     count = end - begin
-    if count >= ORDERED_LANES:
-        for place in range(0, count, ORDERED_LANES):
-            place = min(place, count - ORDERED_LANES)
+    if count >= GROUP_LANES:
+        for place in range(0, count, GROUP_LANES):
+            place = min(place, count - GROUP_LANES)
             store_lanes(values, place, terms_at(row, begin + place))
         return
     # Fewer columns than a vector has: read from a copy of that size.
-    copies = values[ORDERED_LANES:]
-    clear(copies[: 2 * ORDERED_LANES])
+    copies = values[GROUP_LANES:]
+    clear(copies[: 2 * GROUP_LANES])
     for column in range(count):
         copies[column] = widen(row.x[begin + column])
         if row.weight.size > 0:
-            copies[ORDERED_LANES + column] = row.weight[begin + column]
-    weight = copies[ORDERED_LANES : ORDERED_LANES + min(row.weight.size, ORDERED_LANES)]
-    copy = Row(copies[:ORDERED_LANES], weight, row.first, row.second, row.least_exp)
+            copies[GROUP_LANES + column] = row.weight[begin + column]
+    weight = copies[GROUP_LANES : GROUP_LANES + min(row.weight.size, GROUP_LANES)]
+    copy = Row(copies[:GROUP_LANES], weight, row.first, row.second, row.least_exp)
     store_lanes(values, 0, terms_at(copy, 0))
 
 
@@ -360,7 +360,7 @@ def loss_of_rows(rows: Rows, labels: Labels, form: Form, split: Split, order: st
     """
     threads = threads_for(rows.x.nbytes + rows.log_prob.nbytes)
     longest = PIECE_COLUMNS if order == "pieces" else max(split.columns, LANE_COUNT)
-    space = longest + 3 * ORDERED_LANES
+    space = longest + 3 * GROUP_LANES
     values = thread_scratch(threads, 2 * space if order == "blocks" else space)
     lanes = thread_scratch(threads, LANE_COUNT + max(PARTIAL_SUMS, split.sums))
     streams = streams_rows(rows.log_prob)

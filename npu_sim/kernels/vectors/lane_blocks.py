@@ -377,7 +377,8 @@ _MINUS_LN2_HIGH_FP64, _MINUS_LN2_LOW_FP64 = -0.6931471805599453, -2.319046813846
 _FP64_POWER = 1.5 * 2.0**52
 """Adding it to a number below 2^51 in magnitude rounds it to an integer, in the low bits of the
 pattern."""
-_HIGHEST_FP64, _LOWEST_BESIDE_ONE, _LOWEST_FP64 = 89.0, -40.0, -110.0
+_HIGHEST_FP64, _LOWEST_BESIDE_ONE = np.float32(89), np.float32(-40)
+_LOWEST_FP64 = np.float32(-110)
 """e^89 is inf in fp32; e^-40 is lost when 1 is added in fp32, and e^-110 is 0."""
 
 
@@ -411,9 +412,9 @@ def _bounded(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> i
     return builder.select(builder.fcmp_ordered("<", lanes, low), low, lanes)
 
 
-@instruction(_wide, _bounded)
-def _within(lanes: Any, low: float, high: float) -> Any:
-    """Return fp64 lanes limited to low..high; nan stays."""
+@instruction(lambda lanes, low, high: lanes, _bounded)
+def _within(lanes: Any, low: Any, high: Any) -> Any:
+    """Return lanes limited to low..high; nan stays."""
     return np.clip(lanes, low, high)
 
 
@@ -459,7 +460,7 @@ def exp_nearest(x: Any) -> Any:
 
     It is the nearest number but for a few arguments in 10^8.
     """
-    return _in_fp32(_exp_fp64(_within(_in_fp64(x), _LOWEST_FP64, _HIGHEST_FP64)))
+    return _in_fp32(_exp_fp64(_in_fp64(_within(x, _LOWEST_FP64, _HIGHEST_FP64))))
 
 
 @device_function
@@ -468,8 +469,8 @@ def one_plus_exp_of_opposite(x: Any) -> Any:
 
     The sum is the rounded one for every fp32 number (``benchmarks/exponential.py`` tries all).
     """
-    wide = _within(_in_fp64(x) * -1.0, _LOWEST_BESIDE_ONE, _HIGHEST_FP64)
-    return _in_fp32(_exp_fp64(wide)) + ONE
+    opposite = _within(x * -ONE, _LOWEST_BESIDE_ONE, _HIGHEST_FP64)
+    return _in_fp32(_exp_fp64(_in_fp64(opposite))) + ONE
 
 
 def _zeroed(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:

@@ -619,10 +619,13 @@ ORDERED_LANES = 16
 """Lanes of a vector in the order of the elements: a cache line of fp32 numbers."""
 
 
+GROUP_LANES = 64
+"""Lanes of a longer vector in that order, for kernels with many operations per element."""
+
+
 def _load_ordered(
-    context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any
+    count: int, context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any
 ) -> ir.Value:
-    count = ORDERED_LANES
     address = element_address(context, builder, kinds[0], count, array, index)
     if kinds[0].dtype != types.uint16:
         return emit_load(context, builder, kinds[0], address, count)
@@ -632,10 +635,23 @@ def _load_ordered(
     return builder.bitcast(bits, ir.VectorType(FLOAT, count))
 
 
-@instruction(lambda array, index: lanes_of(array) and LanesType(ORDERED_LANES), _load_ordered)
+@instruction(
+    lambda array, index: lanes_of(array) and LanesType(ORDERED_LANES),
+    partial(_load_ordered, ORDERED_LANES),
+)
 def load_ordered(array: Stored, index: int) -> Floats:
     """Return `ORDERED_LANES` elements from ``index`` on, widened, in their order."""
     elements = array[index : index + ORDERED_LANES]
+    return np.array([widen(element) for element in elements], np.float32)
+
+
+@instruction(
+    lambda array, index: lanes_of(array) and LanesType(GROUP_LANES),
+    partial(_load_ordered, GROUP_LANES),
+)
+def load_group(array: Stored, index: int) -> Floats:
+    """Return `GROUP_LANES` elements from ``index`` on, widened, in their order."""
+    elements = array[index : index + GROUP_LANES]
     return np.array([widen(element) for element in elements], np.float32)
 
 
