@@ -44,6 +44,16 @@ def rms_norm(
     }
 
 
+def add_rms_norm(
+    rows: int, columns: int, dtype: str = "bf16", seed: int = 0, **more: Any
+) -> dict[str, Any]:
+    """A residual addition and its normalisation."""
+    rng = np.random.default_rng(seed)
+    x1, x2 = (rng.standard_normal((rows, columns)).astype(DTYPES[dtype]) for _ in range(2))
+    gamma = (1 + 0.1 * rng.standard_normal(columns)).astype(DTYPES[dtype])
+    return {"x1": x1, "x2": x2, "gamma": gamma, **more}
+
+
 def swi_glu_grad(rows: int, columns: int, dtype: str = "fp32", seed: int = 0) -> dict[str, Any]:
     """A gradient of SwiGlu."""
     rng = np.random.default_rng(seed)
