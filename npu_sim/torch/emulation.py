@@ -420,9 +420,9 @@ FUNCTION_FILE = torch.autograd.function.__file__
 def operators_of_models() -> dict[str, ModuleType]:
     """Return the modules that recognise calls of a model, by the operator that names them."""
     return {
-        module.__name__.rpartition(".")[2]: module
+        getattr(module, "FORWARD", module.OPERATOR): module
         for module in modules()
-        if hasattr(module, "FUNCTIONS") or hasattr(module, "follow")
+        if hasattr(module, "OPERATOR")
     }
 
 

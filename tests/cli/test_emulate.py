@@ -130,7 +130,7 @@ def test_a_script_is_run_once_for_each_operator(cli, tmp_path):
     assert outcome.err.count("step 0") == 1
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "stands out" in page
-    assert "npu-sim emulate --product atlas_a2 --soc Ascend910B1 --release 9.1 --ablate" in page
+    assert "npu-sim emulate --soc Ascend910B1 --release 9.1 --ablate --steps 3" in page
 
 
 def test_a_script_that_does_not_train_cannot_be_compared(cli, tmp_path):

@@ -497,6 +497,12 @@ def test_a_block_in_which_nothing_is_replaced_warns():
         torch.ones(2) + 1
 
 
+@pytest.mark.parametrize("name", ["add_rms_norm", "rms_norm_grad", "embedding"])
+def test_a_name_that_replaces_nothing_is_a_usage_error(name):
+    with pytest.raises(npu_sim.UsageError, match="one of: "), simulated.emulate(fused=[name]):
+        pass
+
+
 def test_threads_of_the_program_are_emulated():
     tensors, found = pair(), []
     with simulated.emulate("atlas_a3", deterministic=True) as report:

@@ -18,7 +18,7 @@ from npu_sim.cli.output import print_answer, write_document
 from npu_sim.cli.output_files import require_writable
 from npu_sim.cli.printing import print_text
 from npu_sim.cli.progress import with_progress
-from npu_sim.cli.reproducing import command_on
+from npu_sim.cli.reproducing import command_on, reproducing_command
 from npu_sim.cli.scripts import (
     ORDER,
     SETTINGS,
@@ -121,7 +121,7 @@ def emulate_command(
 
 def _reproducing(profile: Profile) -> str:
     """Return the command that reproduces a report: options stand before the script."""
-    words, typed = shlex.split(command_on(profile)), len(sys.argv)
+    words, typed = shlex.split(command_on(profile)), len(shlex.split(reproducing_command({})))
     return shlex.join([*words[:2], *words[typed:], *words[2:typed]])
 
 

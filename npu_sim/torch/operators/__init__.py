@@ -16,7 +16,9 @@ Every operator is registered as ``torch.ops.npu_sim.<name>``; a module adds what
    The rule of the last kernel gives a FusedCall to ``span.fuse``.
 7. ``on_module_exit(span, module, inputs, result)``: at the end of every module, and with
    ``module=None`` at the end of the recording.
-8. ``on_optimizer_step(span, optimizer)``: after every step of an optimizer of PyTorch.
+8. ``FORWARD`` and ``OPERATOR``: names of the operators in a FusedCall; an emulation names the call
+   by the first of them.
+9. ``on_optimizer_step(span, optimizer)``: after every step of an optimizer of PyTorch.
 
 The simulated device is that of the context that calls ``backward``, else of the forward call.
 """
