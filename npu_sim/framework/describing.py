@@ -65,8 +65,11 @@ RELEASE_INFERRED = "release_inferred"
 """Code of the caveat of :func:`release_inferred`; the evidence of its plan is a model."""
 
 
-def release_inferred(case: Case, argument: str, what: str) -> Caveat:
-    """Return the caveat of a call that sources later than the last published release changed."""
+def release_inferred(case: Case, argument: str, what: str, outputs: str) -> Caveat:
+    """Return the caveat of a call that sources later than the last published release changed.
+
+    - ``outputs``: names of the outputs, with blanks between, that the release before can give.
+    """
     return caveat(
         RELEASE_INFERRED,
         argument,
@@ -74,6 +77,7 @@ def release_inferred(case: Case, argument: str, what: str) -> Caveat:
         "is inferred",
         what=what,
         release=case.profile.release,
+        not_modelled=outputs,
     )
 
 

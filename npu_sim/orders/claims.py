@@ -137,6 +137,8 @@ class OpenRule:
     """Largest values, likewise; -inf and inf together allow nan too."""
     reason: str
     """The part of the rule, and the bound that is documented for it."""
+    is_inferred: bool = False
+    """Whether it is the whole rule, which the product or its release has by inference."""
 
 
 def probe_terms(codes: np.ndarray, dtype: str) -> np.ndarray:

@@ -291,9 +291,9 @@ class Caveat(Frozen):
         For a likely defect of the product: the release in which it was first seen, and the software
         (a release, or the date of its sources) in which it is fixed; empty where not known.
     not_modelled
-        Name of the output in which the device may compute other bits than npu_sim, ``*`` for all
-        outputs; empty when npu_sim computes what the device does. ``verify`` calls no element of
-        such an output unreachable.
+        Names of the outputs, with blanks between, in which the device may compute other bits than
+        npu_sim, ``*`` for all; empty when npu_sim computes what the device does. ``verify`` calls
+        no element of such an output unreachable.
     lacks_input
         Whether it says that outputs are not written for lack of an optional input. A recorded call
         has no such caveat: the framework gives the input when it reads the outputs.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_sim.framework.describing import RELEASE_INFERRED
 from npu_sim.framework.execution import Result
 from npu_sim.framework.operator import OPEN_RULES, PARTS, WRITES
 from npu_sim.kernels.shared import arrival_search
@@ -24,6 +25,7 @@ from npu_sim.kernels.shared.arrival_orders import (
 )
 from npu_sim.kernels.shared.arrival_search import ELEMENTS_TOGETHER, Effort, Finish
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
+from npu_sim.language import Text
 from npu_sim.numbers.formats import FORMATS, canonical_dtype
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import LastWrites, OpenRule, Parts, Step
@@ -451,14 +453,26 @@ def _apply_rules(
     return rules
 
 
+EVERYTHING = np.array(-np.inf), np.array(np.inf)
+"""Bounds of a rule that allows every value."""
+
+
 def open_rules_of(call: StudyCall, result: Result) -> list[OpenRule]:
-    """Return the parts of a call's rule that are not published or not modelled."""
+    """Return the parts of a call's rule that are not published, not modelled or inferred."""
     rules = [
-        OpenRule(name, np.array(-np.inf), np.array(np.inf), caveat.message)
+        OpenRule(name, *EVERYTHING, caveat.message, caveat.code == RELEASE_INFERRED)
         for caveat in (*result.caveats, *result.plan.caveats)
         for name in result.outputs
-        if caveat.not_modelled in ("*", name)
+        if {"*", name} & {*caveat.not_modelled.split()}
     ]
+    product = call.profile.product
+    if product.evidence != "exact":
+        reason = Text(
+            "the rules of {product_title} are a model: {source}",
+            product_title=product.title,
+            source=product.rules_source,
+        )
+        rules += [OpenRule(name, *EVERYTHING, reason, True) for name in result.outputs]
     if call.operator.has_hook(OPEN_RULES):
         return [*call.operator.hook(OPEN_RULES)(call, result), *rules]
     return rules

@@ -51,7 +51,9 @@ class _Group:
     def rank(self) -> tuple[bool, int]:
         """Order of groups, the best first: without unreachable elements, then by their number.
 
-        An element that the bound of an unpublished rule allows is no evidence for its device.
+        An element that the bound of an unpublished rule allows is no evidence for its device; one
+        that is undecided because it is inferred that the product or release computes so counts as
+        unreachable here.
         """
         allowed = sum(
             int(np.count_nonzero(verdict.allowed_by_a_rule & (verdict.elements == UNDECIDED)))
@@ -59,7 +61,8 @@ class _Group:
             if verdict.rules
         )
         unreachable = self.count("unreachable")
-        return unreachable > 0, unreachable + allowed
+        inferred = any(rule.is_inferred for one in self.verdicts.values() for rule in one.rules)
+        return unreachable > 0 or (inferred and allowed > 0), unreachable + allowed
 
     def count(self, status: str) -> int:
         """Return the number of elements with a verdict."""

@@ -450,3 +450,38 @@ def test_beta_1_keeps_a_moment_of_minus_zero_on_ascend_950(moment):
             "apply_adam_w_v2", **state, **betas, step=np.array([3.0]).astype("f4"), product=product
         )
         assert np.signbit(result.outputs[f"{moment}_out"]).all() == is_negative
+
+
+GRADIENT = {"dy": "6x300:fp32", "x": "6x300:fp32", "gamma": "300:fp32", "rstd": "6:fp32"}
+
+
+@pytest.mark.parametrize(
+    ("product", "release", "status"),
+    [
+        ("ascend_950", "9.1.1", "unreachable"),
+        ("ascend_950", "9.2", "undecided"),
+        ("ascend_350", "9.2", "undecided"),
+        ("ascend_350", None, "undecided"),
+        ("ascend_950", None, "unreachable"),
+        (None, None, "unreachable"),
+    ],
+)
+def test_what_a_product_or_release_has_by_inference_proves_nothing(product, release, status):
+    made_at = "9.1.1" if status == "unreachable" else "9.2"
+    place = {"product": product or "ascend_950", "release": made_at}
+    described = study_call("rms_norm_grad", {**GRADIENT, **place})
+    dx = described.run().outputs["dx"]
+    dx[0, 0] += 1
+    answer = npu_sim.verify(
+        "rms_norm_grad",
+        product=product,
+        release=release,
+        explain=False,
+        **described.tensors,
+        **described.attributes,
+        dx=dx,
+    )
+    assert answer.status == status
+    if status == "undecided":
+        reason = answer.outputs["dx"].reason((0, 0))
+        assert "inferred" in reason

@@ -190,9 +190,8 @@ def of_sums(case: Case) -> Iterator[Caveat]:
             until=Text("release {release}", release="9.2"),
         )
     elif narrows_into_one_buffer(case):
-        yield release_inferred(
-            case, "x", Text("dcos and dsin of a position wait until those before are copied out")
-        )
+        what = Text("dcos and dsin of a position wait until those before are copied out")
+        yield release_inferred(case, "x", what, "dcos dsin")
     if case.row.has_x and (
         interleaved.positions
         and interleaved.layout == 0

@@ -245,7 +245,8 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             rows=tiling.batch_rows,
         )
     if case.row.num_weights == 0 and case.rules.takes_no_weights:
-        yield release_inferred(case, "num_weights", Text("the planner takes num_weights 0"))
+        what = Text("the planner takes num_weights 0")
+        yield release_inferred(case, "num_weights", what, "grad_weight")
     elif case.row.num_weights == 0:
         yield caveat(
             "host_divides_by_zero",

@@ -177,6 +177,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             case,
             "permuted_tokens",
             Text("a fetch into a row buffer waits for the copy out of the row before"),
+            "permuted_tokens",
         )
 
 

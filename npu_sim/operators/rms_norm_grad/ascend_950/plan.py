@@ -148,18 +148,19 @@ def _workspace(case: Case) -> list[WorkspacePart]:
     return parts
 
 
-def _inferred(case: Case) -> Text:
-    """Return what the kernel does otherwise than that of the release before."""
+def _inferred(case: Case) -> Caveat:
+    """Return the caveat on what the kernel does otherwise than that of the release before."""
     if case.tiling.tiling_key == tiler.KEY_NO_ROWS:
-        return Text("without rows dgamma is cleared to 0")
-    return Text("dx takes one fused multiply-add, whose product is not rounded")
+        return release_inferred(case, "x", Text("without rows dgamma is cleared to 0"), "dgamma")
+    what = Text("dx takes one fused multiply-add, whose product is not rounded")
+    return release_inferred(case, "x", what, "dx")
 
 
 def _caveats(case: Case) -> Iterator[Caveat]:
     """Yield the warnings of a plan (page, "Warnings")."""
     row, tiling, gamma = case.row, case.tiling, case.specs["gamma"]
     if case.rules.fuses_dx:
-        yield release_inferred(case, "x", _inferred(case))
+        yield _inferred(case)
     if tiling.tiling_key == tiler.KEY_NO_ROWS:
         if case.rules.mean_has_all_columns:
             return
