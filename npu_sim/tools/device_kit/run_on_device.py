@@ -138,6 +138,18 @@ def conv_tbc_backward(torch, npu, t, a):
     return dict(zip(("grad_input", "grad_weight", "grad_bias"), results))
 
 
+def cross_entropy_loss(torch, npu, t, a):
+    loss, log_prob, _, _ = npu.npu_cross_entropy_loss(
+        t["input"],
+        t["target"],
+        t.get("weight"),
+        a["reduction"],
+        a["ignore_index"],
+        a["label_smoothing"],
+    )
+    return {"loss": loss, "log_prob": log_prob}
+
+
 def cross_entropy_loss_grad(torch, npu, t, a):
     x = t["logits"].requires_grad_()
     loss, log_prob, _, _ = npu.npu_cross_entropy_loss(
@@ -267,6 +279,9 @@ CALLS = {
         embedding_dense_backward, {"indices": "num_weights"}, reach={"indices_dtype": INTEGERS}
     ),
     "conv_tbc_backward": Call(conv_tbc_backward, reach={"cube_math_type": ("0", "1")}),
+    "cross_entropy_loss": Call(
+        cross_entropy_loss, {"target": "C"}, reach={"target_dtype": ("int64",)}
+    ),
     "cross_entropy_loss_grad": Call(
         cross_entropy_loss_grad,
         {"target": "C"},
