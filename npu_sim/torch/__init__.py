@@ -12,6 +12,8 @@
 
 - ``emulate`` for a model as it is: what it computes of the operators is replaced in a block.
 
+- ``AdamW``, an optimizer on ``fused_adamw_``.
+
 - Functions of ``torch_npu``, forward and backward: ``npu_rms_norm`` ...
 
 PyTorch is optional: the extra ``torch`` of the package installs it.
@@ -33,13 +35,14 @@ from npu_sim.torch.emulation import emulate
 from npu_sim.torch.library import define_all, operator_function
 from npu_sim.torch.operators import differentiable_functions
 from npu_sim.torch.operators.apply_adam_w_v2 import fused_adamw_
+from npu_sim.torch.optimizers import AdamW
 from npu_sim.torch.recorder import record
 
 _differentiable = differentiable_functions()
 define_all()
 globals().update(_differentiable)
 
-__all__ = [*_differentiable, "emulate", "fused_adamw_", "record", "set_device", "use"]
+__all__ = ["AdamW", *_differentiable, "emulate", "fused_adamw_", "record", "set_device", "use"]
 
 
 def __getattr__(name: str) -> Any:

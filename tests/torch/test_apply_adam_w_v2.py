@@ -9,7 +9,8 @@ torch = pytest.importorskip(
 )
 
 import npu_sim.torch  # noqa: E402
-from npu_sim.torch.models import _recorded  # noqa: E402
+import npu_sim.torch as simulated  # noqa: E402
+from npu_sim.torch.models import _recorded, _training  # noqa: E402
 
 LISTS = ("params", "grads", "exp_avgs", "exp_avg_sqs")
 ARGUMENTS = ("var", "m", "v", "max_grad_norm")
@@ -125,7 +126,7 @@ class Small(torch.nn.Module):
 @pytest.mark.parametrize("optimizer", [None, "adamw"])
 def test_a_model_with_an_optimizer_updates_every_parameter(optimizer):
     model = Small().to("meta")
-    recording = _recorded(model, {model.layer: 3}, 1, 16, False, optimizer)
+    recording = _recorded(model, {model.layer: 3}, _training, 1, 16, False, optimizer)
     assert recording.count("apply_adam_w_v2") == (7 if optimizer else 0)
     elements = [line["inputs"]["var"] for line in recording if line["op"] == "apply_adam_w_v2"]
     assert sorted(elements) == (["16:fp32", "4:fp32"] if optimizer else [])
@@ -136,3 +137,62 @@ def test_a_model_with_an_optimizer_updates_every_parameter(optimizer):
 def test_another_optimizer_is_an_error():
     with pytest.raises(npu_sim.UsageError, match="optimizer"):
         npu_sim.model("llama", optimizer="sgd")
+
+
+def trained(kind, steps, state=None, **options):
+    """Return parameters after some steps, and the optimizer."""
+    torch.manual_seed(0)
+    weights = [torch.nn.Parameter(torch.randn(5, 7)), torch.nn.Parameter(torch.randn(3))]
+    unused = torch.nn.Parameter(torch.randn(2))
+    optimizer = kind([*weights, unused], lr=0.01, **options)
+    if state is not None:
+        optimizer.load_state_dict(state)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        sum(weight.square().sum() for weight in weights).backward()
+        optimizer.step()
+    return [*weights, unused], optimizer
+
+
+OPTIONS = [{}, {"amsgrad": True}, {"maximize": True, "weight_decay": 0.1, "betas": (0.8, 0.9)}]
+
+
+@pytest.mark.parametrize("product", ["atlas_a2", "ascend_950"])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_optimizer_has_the_bits_of_fused_updates(options, product):
+    def fused(*arguments, **named):
+        return torch.optim.AdamW(*arguments, **named, fused=True)
+
+    with simulated.emulate(product):
+        expected, pytorch = trained(fused, 3, **options)
+    with simulated.use(product):
+        found, own = trained(simulated.AdamW, 3, **options)
+        again, _ = trained(simulated.AdamW, 2, pytorch.state_dict(), **options)
+        once_more, _ = trained(simulated.AdamW, 2, own.state_dict(), **options)
+    assert all(map(torch.equal, found, expected))
+    assert all(map(torch.equal, again, once_more))
+    assert own.state_dict()["state"].keys() == pytorch.state_dict()["state"].keys()
+
+
+def test_a_closure_of_the_optimizer_is_evaluated_with_gradients():
+    weight = torch.nn.Parameter(torch.ones(4))
+    optimizer = simulated.AdamW([weight], lr=0.5)
+
+    def closure():
+        loss = weight.square().sum()
+        loss.backward()
+        return loss
+
+    with simulated.use("atlas_a2"):
+        assert optimizer.step(closure) == 4
+    assert (weight < 1).all()
+
+
+def test_a_refused_update_changes_neither_parameters_nor_steps():
+    weight = torch.nn.Parameter(torch.ones(4, dtype=torch.float64))
+    weight.sum().backward()
+    optimizer = simulated.AdamW([weight])
+    with simulated.use("atlas_a2"), pytest.raises(npu_sim.NpuSimError):
+        optimizer.step()
+    assert (weight == 1).all()
+    assert optimizer.state[weight]["step"] == 0
