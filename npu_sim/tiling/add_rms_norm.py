@@ -367,7 +367,19 @@ KERNELS = {"add_rms_norm": raw_planner(problem_of, tile, vendor_structure)}
 
 Buffers = namedtuple(
     "Buffers",
-    ("x", "x2", "gamma", "y", "rstd", "x_fp32", "squares", "sums", "reduction", "offsets"),
+    (
+        "x",
+        "x2",
+        "gamma",
+        "y",
+        "rstd",
+        "x_fp32",
+        "squares",
+        "sums",
+        "reduction",
+        "offsets",
+        "unused",
+    ),
 )
 """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
 
@@ -376,20 +388,20 @@ def buffers_of(key: int, row_factor: int, elements: int, problem: Problem) -> Bu
     """Return the bytes of a template with so many rows and elements at a time."""
     wide, narrow = FP32_BYTES * elements, element_bytes(problem.dtype) * elements
     x, x2, gamma, y, reduction = narrow, 0, narrow, narrow, REDUCTION_BYTES
-    rstd, sums, offsets = FP32_BYTES * RSTD_ROWS, 0, 0
+    rstd, sums, offsets, unused = FP32_BYTES * RSTD_ROWS, 0, 0, 0
     x_fp32 = 0 if problem.dtype == FP32 else wide
     if key == KEY_SPLIT_D:
         x2, sums = narrow, SUMS_BYTES
     elif key == KEY_SINGLE_ROW:  # one block; y takes the place of x, gamma that of x2
-        x2, gamma, y, rstd, offsets = narrow, 0, 0, 0, 0
-        offsets = SINGLE_ROW_BYTES - (2 * narrow + x_fp32 + wide + reduction)
+        x2, gamma, y, rstd = narrow, 0, 0, 0
+        unused = SINGLE_ROW_BYTES - (2 * narrow + x_fp32 + wide + reduction)
     elif key == KEY_MERGE_N:
         x2, y, rstd = narrow, 2 * narrow, align(FP32_BYTES * row_factor, BLOCK_BYTES)
         reduction = REDUCTION_BYTES * row_factor
     elif key == KEY_MULTI_N:
         x2, gamma, y = narrow, 2 * (elements // row_factor), 2 * narrow
         rstd = offsets = BLOCK_BYTES * row_factor
-    return Buffers(x, x2, gamma, y, rstd, x_fp32, wide, sums, reduction, offsets)
+    return Buffers(x, x2, gamma, y, rstd, x_fp32, wide, sums, reduction, offsets, unused)
 
 
 FIELD_RUNS = (
