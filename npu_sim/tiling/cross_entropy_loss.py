@@ -44,8 +44,6 @@ SCALAR_BYTES = 2 * BLOCK_BYTES
 """The two buffers of one number."""
 CHUNK_BYTES = 512
 """A chunk of a cut row is a multiple of this, in the dtype of the input."""
-NEVER = 1 << 62
-"""A place that no partial sum reaches."""
 CORE_SUM_FLOATS = 64
 """Sums of cores in the workspace, for each of loss, weight and smoothing (page, "How the cores
 meet"); one instruction adds as many."""
@@ -238,13 +236,11 @@ def fits(problem: Problem, device: Device, rules: Any) -> bool:
     return is_planned and used_bytes(tiling, problem.dtype) <= device.ub_bytes
 
 
-def overwritten_place(tiling: Tiling, dtype_code: int, reduction: int) -> int:
+def overwritten_place(tiling: Tiling, dtype_code: int) -> int:
     """Return from which partial sum of 64 rows on ``mean`` overwrites the sum that is being made.
 
     Source: page, "Warnings", ``row_sum_overwritten``.
     """
-    if reduction != MEAN:
-        return NEVER
     columns = tiling.chunk_columns
     space = columns if dtype_code == FP32 else columns + columns // 2
     return space + tiling.smoothing_floats + 8

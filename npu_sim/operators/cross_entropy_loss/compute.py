@@ -53,7 +53,9 @@ def setting_of(case: Case, target: np.ndarray) -> Setting:
         ignored_smoothing=np.float32(-0.0),
     )
     ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
-    overwritten = tiler.overwritten_place(tiling, case.row.dtype, case.row.reduction)
+    overwritten = kernels.NEVER
+    if case.row.reduction == tiler.MEAN:
+        overwritten = tiler.overwritten_place(tiling, case.row.dtype)
     cores = kernels.Cores(np.array(ranges, np.int64), overwritten)
     split, ignored = kernels.Split(tiling.chunk_columns), case.arguments.ignore_index
     return Setting(target, ignored, form, split, "pieces", cores, _loss)

@@ -6,6 +6,7 @@ Source: specification page ``cross_entropy_loss``.
 from collections.abc import Iterator
 
 from npu_sim.framework.vocabulary import (
+    VECTOR_LANES,
     Case,
     Caveat,
     Condition,
@@ -156,13 +157,13 @@ def _row_caveats(case: Case) -> Iterator[Caveat]:
             most=most,
             half=half,
         )
-    place = tiler.overwritten_place(tiling, case.row.dtype, case.row.reduction)
+    place = tiler.overwritten_place(tiling, case.row.dtype)
     overwritten = [
         rows
         for rows in (tiling.front_rows, tiling.tail_rows)
-        if rows > half and rows != most and ceil_div(rows - half, 64) > place
+        if rows > half and rows != most and ceil_div(rows - half, VECTOR_LANES) > place
     ]
-    if overwritten:
+    if overwritten and case.row.reduction == tiler.MEAN:
         yield caveat(
             "row_sum_overwritten",
             "input",
