@@ -370,11 +370,14 @@ def _frames() -> Iterator[FrameType]:
 
 
 def _is_compiled(frames: Iterable[FrameType]) -> bool:
-    """Return whether a frame belongs to a function that ``torch.compile`` returned."""
+    """Return whether a frame belongs to a function that ``torch.compile`` returned.
+
+    The same module has the frames of functions that are never compiled, as checkpointing is.
+    """
     return any(
-        frame.f_code.co_filename.endswith("eval_frame.py")
-        and frame.f_globals.get("__name__") == "torch._dynamo.eval_frame"
+        type(frame.f_locals.get("self")).__name__ == "OptimizeContext"
         for frame in frames
+        if frame.f_globals.get("__name__") == "torch._dynamo.eval_frame"
     )
 
 

@@ -78,3 +78,39 @@ def test_experts_are_replaced_where_they_are_named(family, dtype):
     for parameter, grad in zip(model.parameters(), plain, strict=True):
         difference = (parameter.grad - grad).float().norm()
         assert difference <= wide * grad.float().norm() + 1e-6
+
+
+class Texts(torch.utils.data.Dataset):
+    """Texts of 32 tokens, which are their own labels."""
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, number):
+        tokens = (torch.arange(32) + number) % 60 + 3
+        return {"input_ids": tokens, "labels": tokens}
+
+
+def test_a_trainer_runs_with_its_optimizer_workers_evaluation_and_checkpoints(tmp_path):
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    model, _ = model_of("llama", torch.float32)
+    arguments = transformers.TrainingArguments(
+        tmp_path,
+        max_steps=2,
+        per_device_train_batch_size=4,
+        dataloader_num_workers=2,
+        eval_strategy="steps",
+        eval_steps=1,
+        save_steps=1,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    trainer = transformers.Trainer(model, arguments, train_dataset=Texts(), eval_dataset=Texts())
+    with simulated.emulate() as report:
+        trainer.train()
+    assert not report.left
+    assert report.counts()["apply_adam_w_v2"] == 2 * len(list(model.parameters()))
+    assert report.counts()["cross_entropy_loss_grad"] == 2
+    assert report.compilation == ""
+    assert (tmp_path / "checkpoint-2").is_dir()

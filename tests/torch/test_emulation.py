@@ -364,6 +364,7 @@ def test_checkpoints_have_the_gradients_of_the_same_code_without(reentrant, in_m
     assert all(map(torch.equal, (gate.grad, up.grad), expected))
     assert report.counts() == {"swi_glu": 2, "swi_glu_grad": 1}
     assert not report.left
+    assert not report.compilation
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
