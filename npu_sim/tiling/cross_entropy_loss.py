@@ -217,7 +217,7 @@ def buffers(tiling: Tiling, dtype_code: int) -> dict[str, int]:
         "class weights": FP32_BYTES * tiling.smoothing_floats,
         "scalar A": BLOCK_BYTES,
         "scalar B": BLOCK_BYTES,
-        "losses": rows,
+        "row losses": rows,
         "row weights": rows,
         "smoothing": rows,
         "work": WORK_BYTES,

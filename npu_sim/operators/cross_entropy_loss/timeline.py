@@ -32,7 +32,7 @@ from npu_sim.timelines import (
 PIECE, HALF = 8192, 4096
 """Columns that one call of the sum takes, and those that its shorter form takes at once."""
 ROW = ("input", "fp32", "scalar A", "scalar B", "work")
-LOSSES = ("losses", "row weights", "smoothing")
+LOSSES = ("row losses", "row weights", "smoothing")
 LIVE = (*ROW, *LOSSES)
 MAXIMUM = Step("maximum", "row {rows}, columns {columns}: the maximum of x", ("input",), live=LIVE)
 SUM = Step("sum", "row {rows}, columns {columns}: sum += exp(x - maximum)", ("input",), live=LIVE)
