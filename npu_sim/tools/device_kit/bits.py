@@ -1,7 +1,7 @@
 """Verdicts on the measured outputs of a call of a kit."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from npu_sim.cores import Profile
 from npu_sim.language import Text
 from npu_sim.tools.device_kit.answers import CONFIRMED
 from npu_sim.tools.device_kit.results import Line
+from npu_sim.verdicts.answers import UNDECIDED, UNREACHABLE, OutputVerdict
 from npu_sim.verdicts.verify import verify
 
 ORDER = (*CONFIRMED, "undecided", "unreachable")
@@ -43,11 +44,8 @@ def judged_bits(
     answer = verify(
         line.operator, product=profile, deterministic=deterministic, explain=False, **arguments
     )
-    impossible = {
-        name: output.counts["unreachable"]
-        for name, output in answer.outputs.items()
-        if output.counts["unreachable"]
-    }
+    counts = {name: _contradicting(output) for name, output in answer.outputs.items()}
+    impossible = {name: count for name, count in counts.items() if count}
     findings = tuple(
         Text(
             "{output}: {count} of {of} elements are impossible",
@@ -57,4 +55,17 @@ def judged_bits(
         )
         for name, count in impossible.items()
     )
-    return Bits(answer.status, impossible, findings)
+    return Bits(ORDER[-1] if impossible else answer.status, impossible, findings)
+
+
+def _contradicting(output: OutputVerdict) -> int:
+    """Return the number of elements that the device cannot have computed by npu_sim's rules.
+
+    What a product or release has by inference counts: a device decides it.
+    """
+    published = tuple(rule for rule in output.rules if not rule.is_inferred)
+    if len(published) == len(output.rules):
+        return output.counts["unreachable"]
+    decided = ~output.order_dependent & ~replace(output, rules=published).allowed_by_a_rule
+    differing = (output.elements == UNREACHABLE) | (decided & (output.elements == UNDECIDED))
+    return int(np.count_nonzero(differing))

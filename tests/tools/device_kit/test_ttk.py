@@ -205,6 +205,15 @@ def test_the_remark_says_which_outputs_are_a_model(written):
     assert remarks[MODEL - 1].endswith("; the last bits of y are a model")
 
 
+def test_what_a_release_computes_by_inference_is_compared(tmp_path):
+    (tmp_path / "calls.jsonl").write_text(json.dumps(CALLS[EXACT - 1]), encoding="utf-8")
+    npu_sim.kit(tmp_path / "calls.jsonl", ttk=tmp_path / "cases", soc=SOC, release="9.2")
+    (row,) = rows_of(tmp_path / "cases")
+    *_, goldens = read_case(tmp_path / "cases", row)
+    assert {name for name, golden in goldens.items() if golden is not None} == {"dx", "dgamma"}
+    assert "model" not in row["remark"]
+
+
 def test_outputs_without_defined_bits_are_not_compared(tmp_path):
     calls = (
         {"op": "rms_norm_grad", "inputs": {"dy": "0x40:fp32", "gamma": "40:fp32"}},

@@ -108,9 +108,7 @@ def write_model(folder: Path, task: str = "tensor", seed: int = 0, **target) -> 
     )
     call = calls.add_rms_norm(60, 300, "fp16")
     writer.call(
-        "NPU.npu_add_rms_norm.0",
-        (*call.values(), 1e-6),
-        tuple(run("add_rms_norm", call).values()),
+        "NPU.npu_add_rms_norm.0", (*call.values(), 1e-6), tuple(run("add_rms_norm", call).values())
     )
     call = calls.swi_glu_grad(20, 32, "bf16")
     writer.call(

@@ -186,9 +186,10 @@ class Case:
 
     @cached_property
     def _rules(self) -> list[OpenRule]:
-        """The parts of the call's rule that are a model."""
+        """The parts of the call's rule that are a model; the kit decides what is inferred."""
         call = {**self.tensors, **self.line.attributes, "product": self.profile}
-        return open_rules_of(study_call(self.line.operator, call, draws=False), self._result)
+        rules = open_rules_of(study_call(self.line.operator, call, draws=False), self._result)
+        return [rule for rule in rules if not rule.is_inferred]
 
     @cached_property
     def models(self) -> tuple[str, ...]:
