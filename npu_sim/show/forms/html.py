@@ -189,7 +189,6 @@ TEXTS = (
     "lower bound, us",
     "coloured by",
     "product",
-    "SoC",
     "release",
     "{x} and {y} by {kind}; the table below has the same data",
     "{x} from {start} to below {end}, {y}: {what}",
