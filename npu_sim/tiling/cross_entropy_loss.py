@@ -102,7 +102,7 @@ class Tiling(NamedTuple):
     chunks: Annotated[int, Field("whole chunks of a cut row, else 0", "C", "ubLoopNum")]
     tail_columns: Annotated[int, Field("columns of the last chunk", "C", "ubTailNum")]
     chunk_pieces: Annotated[int, Field("pieces of 8192 columns of a chunk", "C", "vecLoopNum")]
-    chunk_rest: Annotated[int, Field("columns of its last piece", "C", "vecTailNum")]
+    chunk_rest: Annotated[int, Field("columns of its last piece", "C + 15", "vecTailNum")]
     tail_pieces: Annotated[
         int, Field("pieces of 8192 columns of the last chunk", "C", "tailVecLoopNum")
     ]
@@ -181,11 +181,12 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         cast, narrow, wide = 2 * size, size, 2 * size
     smoothing = smooths_weights(problem) * wide
     reduces = problem.reduction != NONE
+    schedule_mode = rules.schedule_mode if reduces else -1  # Numba takes no condition in a call
     return Tiling(
         status=SUCCESS,
         block_dim=front_cores + tail_cores,
         tiling_key=KEYS[problem.dtype],
-        schedule_mode=rules.schedule_mode if reduces else -1,
+        schedule_mode=schedule_mode,
         workspace_bytes=device.system_workspace_bytes + CORE_SUM_BYTES,
         columns=problem.C,
         front_cores=front_cores,

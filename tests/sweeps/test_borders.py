@@ -17,6 +17,10 @@ GRIDS = {
         "moe_token_permute",
         {"hidden": "64..80000:+400", "num_topk": "1..512:+5"},
     ),
+    "classes of a loss": (
+        "cross_entropy_loss",
+        {"N": "1..800000:+2000", "C": "1..40000:+400", "limits": "hardware"},
+    ),
     "what the hardware holds": (
         "cross_entropy_loss_grad",
         {"N": "1..800000:+2000", "C": "1..40000:+400", "limits": "hardware"},

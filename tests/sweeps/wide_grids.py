@@ -110,6 +110,15 @@ WIDE_GRIDS = {
     },
     "rotary_position_embedding": {**ROTARY, "mode": "0,1,2,3"},
     "rotary_position_embedding_grad": {**ROTARY, "mode": "0,1,2,3", "has_x": "true,false"},
+    "cross_entropy_loss": {
+        "N": "0..700000:log",
+        "C": "0..300000:log",
+        "dtype": DTYPES,
+        "reduction": "none,mean,sum",
+        "weighted": "true,false",
+        "label_smoothing": "true,false",
+        **MODES,
+    },
     "cross_entropy_loss_grad": {
         "N": "0..700000:log",
         "C": "0..300000:log",
