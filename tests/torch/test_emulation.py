@@ -378,6 +378,19 @@ def test_inference_is_replaced(mode):
     assert report.counts() == {"rms_norm": 1}
 
 
+def test_autocast_casts_as_pytorch_does():
+    torch.manual_seed(0)
+    model, tokens = Model(), torch.randint(WORDS, (2, 12))
+    with simulated.emulate() as report, torch.autocast("cpu", torch.bfloat16):
+        loss = model(tokens)
+        loss.backward()
+    assert loss.dtype == torch.float32
+    assert not report.left
+    assert report.counts()["cross_entropy_loss_grad"] == 1
+    (call,) = (call for call in report.recording if call["op"] == "cross_entropy_loss_grad")
+    assert call["inputs"]["log_prob"] == f"24x{WORDS}:fp32"
+
+
 LOGITS, LABELS = torch.randn(6, WORDS), torch.tensor([3, 1, -100, 0, 7, -100])
 
 

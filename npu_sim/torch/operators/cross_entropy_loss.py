@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 from npu_sim.framework.target import current_device
+from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import INVALID, AclnnError, UsageError, shown
 from npu_sim.torch import flow
 from npu_sim.torch.flow import Kept, Kernel
@@ -262,9 +263,10 @@ def _cross_entropy(
         reduction = _reduction(size_average, reduce)
     classes = input.shape[1 if input.dim() > 1 else 0]
     rows = input.numel() // classes if classes else 0
+    dtype = torch.float32 if torch.is_autocast_enabled("cpu") else input.dtype
     # The call has the classes on the last axis and all other axes as rows.
     call: dict[str, Any] = {
-        "log_prob": spec_of(input, (rows, classes), copied=True),
+        "log_prob": str(TensorSpec((rows, classes), str(dtype))),
         "target": spec_of(target, (rows,), copied=True),
     }
     options: dict[str, Any] = {"reduction": reduction, "ignore_index": ignore_index}
