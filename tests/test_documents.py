@@ -125,7 +125,7 @@ def test_every_page_is_in_the_navigation_of_the_site():
     placed = re.findall(r"[\w/]+\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
     assert sorted(placed) == sorted(
         page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]
-    )
+    ), "nav of mkdocs.yml"
 
 
 def test_links_of_the_readme_exist():

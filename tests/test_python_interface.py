@@ -243,7 +243,7 @@ def test_the_product_argument_has_one_name():
 def test_the_stubs_are_up_to_date():
     """``python ci/signatures.py`` updates the stubs."""
     for path, text in signatures.stubs().items():
-        assert path.read_text(encoding="utf-8") == text, path.name
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: python ci/signatures.py"
 
 
 USER = """\

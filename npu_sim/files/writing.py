@@ -277,4 +277,6 @@ VERSIONS = MappingProxyType(
 
 def schema(form: str) -> str:
     """Return the value of ``schema`` in a document of a form, such as ``npu_sim.plan/1``."""
+    if form not in VERSIONS:
+        raise LookupError("a form without a row in npu_sim.files.writing.VERSIONS", form)
     return f"npu_sim.{form}/{VERSIONS[form]}"

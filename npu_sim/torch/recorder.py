@@ -276,17 +276,17 @@ class Recorder:
     """Recorder of the code that runs in :meth:`watching`, in this thread and those it starts.
 
     - ``repeats``: the modules that stand for several equal ones, whose calls count as often.
-    - ``operators``: modules of :mod:`npu_sim.torch.operators` that recognise calls.
+    - ``operators``: modules of :mod:`npu_sim.torch.operators` that recognise calls; all when None.
     - ``is_engine``: whether calls are those that an inference engine makes of the code.
     """
 
     def __init__(
         self,
         repeats: Mapping[torch.nn.Module, int] | None = None,
-        operators: Iterable[ModuleType] = modules(),
+        operators: Iterable[ModuleType] | None = None,
         is_engine: bool = False,
     ) -> None:
-        offers = partial(_offered, tuple(operators))
+        offers = partial(_offered, modules() if operators is None else tuple(operators))
         self.repeats = repeats or {}
         self.is_engine = is_engine
         self.recording = Recording()

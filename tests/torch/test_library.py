@@ -196,18 +196,24 @@ def test_an_unsupported_call_raises_an_error(call, message):
 MODULE = """
 import torch
 from npu_sim.torch.flow import Formula, Term
+from npu_sim.torch.fused import Forward, FusedCall
 from npu_sim.torch.recorder import spec_of
 
 __all__ = ["npu_sinc"]
-OPERATOR = TOPIC = "rms_norm"
+FORWARD = TOPIC = "rms_norm"
+
+
+def _call(x, *steps):
+    inputs = {"x": spec_of(x), "gamma": "8:fp32"}
+    return FusedCall(compute=x.clone, forward=[Forward(FORWARD, inputs)], steps=frozenset(steps))
 
 
 def npu_sinc(x):
     return torch.sinc(x)
 
 
-def _sinc(span, result, x):
-    span.forward(OPERATOR, {"x": spec_of(x), "gamma": "8:fp32"})
+def _sinc(span, x):
+    return _call(x)
 
 
 def _term(kernel, tensor):
@@ -215,8 +221,7 @@ def _term(kernel, tensor):
 
 
 def _cube(kernel, x):
-    kernel.span.call(OPERATOR, {"x": spec_of(kernel.operands[0]), "gamma": "8:fp32"}, None)
-    kernel.span.account(x.steps)
+    kernel.span.fuse(kernel, _call(kernel.tensors[0], *x.steps))
 
 
 FORMULA = Formula({("square", "x"): "square", ("erf", "x"): _cube})
