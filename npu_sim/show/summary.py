@@ -50,8 +50,12 @@ def call_text(call: Mapping[str, Any]) -> str:
 
 def named_value(name: str, value: Any) -> Text:
     """Return a value with its name as they are typed: ``col = 7168``, ``deterministic = false``."""
-    shown = str(value).lower() if isinstance(value, bool) else str(value)
-    return Text("{name} = {value}", name=Verbatim(name), value=Verbatim(shown))
+    return Text("{name} = {value}", name=Verbatim(name), value=typed(value))
+
+
+def typed(value: Any) -> Verbatim:
+    """Return a value as it is typed: ``false`` for False."""
+    return Verbatim(str(value).lower() if isinstance(value, bool) else str(value))
 
 
 def refusal_lines(summary: SweepSummary) -> Iterator[Line]:

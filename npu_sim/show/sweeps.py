@@ -11,7 +11,7 @@ from npu_sim.cores import Profile
 from npu_sim.framework.arguments import Number
 from npu_sim.framework.planning import fixed_call
 from npu_sim.framework.target import LIMITS
-from npu_sim.language import Text, bytes_text, joined, say
+from npu_sim.language import Text, Verbatim, bytes_text, joined, say
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
 from npu_sim.show.forms.curves import Axis, LimitLine, curve, curve_chart
@@ -36,6 +36,7 @@ from npu_sim.show.summary import (
     named_value,
     outcomes_text,
     status_text,
+    typed,
 )
 from npu_sim.show.text import operator_title
 from npu_sim.sweeps.maps import (
@@ -268,12 +269,17 @@ def _peak_table(summary: SweepSummary) -> Table:
 
 
 def _axes_table(summary: SweepSummary) -> Table:
-    axes = tuple(
-        (name, joined((named_value(key, value) for key, value in values.items()), ", "))
-        for name, values in summary.space.as_dict()["axes"].items()
-    )
+    axes = tuple((Verbatim(axis.name), _typed_values(axis)) for axis in summary.space.axes)
     columns = (Column("name", part(0)), Column("values", part(1)))
     return Table(columns, axes, folded=True)
+
+
+def _typed_values(axis: AxisValues) -> Verbatim:
+    """Return the values of an axis as they are typed: ``16, 128``, ``0..100:+5``."""
+    if isinstance(axis.codes, tuple):
+        return Verbatim(", ".join(typed(axis.axis.value(code)) for code in axis.codes))
+    step = f":+{axis.codes.step}" if axis.codes.step > 1 else ""
+    return Verbatim(f"{axis.codes[0]}..{axis.codes[-1]}{':log' if axis.log else step}")
 
 
 def _count_bars(summary: SweepSummary) -> Iterator[Bars]:

@@ -70,7 +70,7 @@ def examples():
     yield from (
         line
         for line in examples_of_the_page()
-        if line.split()[0] in CORE and not line.startswith(("record", "preflight"))
+        if line.split()[0] in CORE and not line.startswith(("record", "emulate", "preflight"))
     )
 
 

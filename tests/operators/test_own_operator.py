@@ -164,7 +164,7 @@ def test_every_command_of_a_readme_answers():
     run = answers[next(line for line in answers if " run " in line)][1]
     assert "dx 64x2048 bfloat16" in run
     sweep = answers[next(line for line in answers if " sweep " in line)][1]
-    assert "0: 10000" in sweep
+    assert "10,000 run" in sweep
     assert "all equal" in sweep
 
 

@@ -272,4 +272,4 @@ def test_remarks_and_lines_are_shown(transformers):
     assert lines == set(range(1, len(answer.rows) + 1))
     page = str(preflight_report(answer, "llama").sentence)
     assert "not modelled, so unknown" in page
-    assert str(preflight_report(answer, "llama").title) == "calls and times of llama"
+    assert str(preflight_report(answer, "llama").title) == "llama: calls and times"

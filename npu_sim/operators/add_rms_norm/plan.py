@@ -343,7 +343,7 @@ def _rounding_caveats(case: Case, key: int) -> Iterator[Caveat]:
             "x1",
             "rstd and y of a row depend on the number of rows: up to {cores} (decode), mean square "
             "and y are of the rounded x, above (prefill) of the unrounded sum; rstd then differs "
-            "in nearly every row, and about 19 % of y by 1 or 2 bf16 ulp; x is the same. {add}",
+            "in nearly every row, and about 19 % of y by 1 or 2 ulp of bf16; x is the same. {add}",
             cores=cores,
             add=Text("Keep the rows on one side, or call Add and RmsNorm"),
         )

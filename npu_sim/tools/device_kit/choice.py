@@ -53,7 +53,7 @@ LEAST_MAGNITUDES = 0, 14, 20
 product of its sizes: 14 for one whose two axes keep cores busy, more for one of more axes."""
 LEAST_BYTES, MOST_BYTES = 1 << 16, 4 << 20
 """Bytes of inputs that a call has where possible, so that several cores work, and the most."""
-MOST_CALLS = 200
+MOST_CALLS = 280
 """Most calls of a kit, unless there are more paths."""
 RANKS = {"path": 0, "refused": 1, "condition": 2, "odd sizes": 2, "empty": 3, "edge": 3}
 """Rank of a call by the features it was chosen for, 0 is kept first; dtypes and switches: 1."""

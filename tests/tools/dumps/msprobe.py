@@ -150,10 +150,13 @@ def write_model(folder: Path, task: str = "tensor", seed: int = 0, **target) -> 
         (gradient["permuted_tokens_grad"], None, gradient["probs_grad"]),
     )
     call = calls.cross_entropy(20, 16, reduction="sum")
+    logits = {"input": call["log_prob"], "target": call["target"], "reduction": "sum"}
+    forward = run("cross_entropy_loss", logits)
+    call["log_prob"] = forward["log_prob"]
     writer.call(
         "NPU.npu_cross_entropy_loss.0",
-        (call["log_prob"], call["target"]),
-        (call["grad_loss"], call["log_prob"], None, None),
+        (logits["input"], logits["target"]),
+        (forward["loss"], forward["log_prob"], None, None),
         (call["grad_loss"], None, None, None),
         (run("cross_entropy_loss_grad", call)["x_grad"],),
         reduction="sum",

@@ -378,7 +378,7 @@ def test_dropped_calls_are_checked_for_the_products_of_the_panes(page):
     shown = page.text("#job-result")
     assert (
         "calls.jsonl: 2 calls, 2 of them distinct, on atlas_a2 Ascend910B1, atlas_a3 "
-        "Ascend910_9391: 2 not accepted"
+        "Ascend910_9391; 2 not accepted"
     ) in shown
     assert "num_topk = 1024 exceeds the documented limit" in shown
 

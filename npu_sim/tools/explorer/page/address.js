@@ -5,6 +5,8 @@ export const WHERE = ["product", "soc", "release", "deterministic", "limits"];
 export const session = { catalog: null, state: {} };
 
 export const productOf = (name) => session.catalog.products.find((product) => product.name === name);
+const defaultProduct = () => productOf("atlas_a2") || session.catalog.products[0];
+export const productOfFirst = () => productOf(session.state.product) || defaultProduct();
 export const isCompared = () => Object.keys(session.state).some((name) => name.startsWith(OTHER));
 export const named = (name) => session.catalog.operators.find((operator) => operator.name === name) || session.catalog.operators[0];
 export const operatorOf = (prefix = "") => named(session.state[prefix + "operator"] ?? session.state.operator);
@@ -23,14 +25,14 @@ export function stateOf(prefix) {
   if (prefix === "") return first;
   const own = Object.fromEntries(entries.filter(([name]) => name.startsWith(OTHER)).map(([name, value]) => [name.slice(OTHER.length), value]));
   if (operatorOf(OTHER) === operatorOf()) return { ...first, ...own };
-  return { lang: first.lang, ...defaults(operatorOf(OTHER), productOf(first.product) || session.catalog.products[0]), ...own };
+  return { lang: first.lang, ...defaults(operatorOf(OTHER), productOfFirst()), ...own };
 }
 
 // A product without a SoC has its default SoC; the server knows it if the link names the product in another way than the catalog.
 export function readAddress() {
   lastTyped = null;
   const given = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-  const product = productOf(given.product) || productOf("atlas_a2") || session.catalog.products[0];
+  const product = productOf(given.product) || defaultProduct();
   for (const prefix of ["", OTHER]) {
     if (given[prefix + "product"]) given[prefix + "soc"] ??= productOf(given[prefix + "product"])?.default_soc ?? "";
   }

@@ -1,5 +1,5 @@
 // The page: asks for a new plan with every change, and shows the newest answer.
-import { OTHER, WHERE, defaults, isCompared, named, operatorOf, productOf, readAddress, session, stateOf, writeAddress } from "./address.js";
+import { OTHER, WHERE, defaults, isCompared, named, operatorOf, productOf, productOfFirst, readAddress, session, stateOf, writeAddress } from "./address.js";
 import { byId } from "./elements.js";
 import { addCall, build, buildLanguage, listen, showImplied, showNumbers, showProblem } from "./fields.js";
 import { acceptFiles } from "./files.js";
@@ -67,7 +67,7 @@ function set(key, value) {
 function setOperator(prefix, operator) {
   const isKept = (name) => name === "lang" || name.startsWith(OTHER) !== (prefix === OTHER) || WHERE.includes(name.slice(prefix.length));
   const kept = Object.fromEntries(Object.entries(session.state).filter(([name]) => isKept(name)));
-  const values = { ...defaults(operator, session.catalog.products[0]), ...(prefix === OTHER ? sharedSizes(operator) : {}) };
+  const values = { ...defaults(operator, productOfFirst()), ...(prefix === OTHER ? sharedSizes(operator) : {}) };
   session.state = { ...Object.fromEntries(Object.entries(values).map(([name, value]) => [prefix + name, value])), ...kept };
 }
 
@@ -78,12 +78,12 @@ function sharedSizes(operator) {
 
 // The first call goes back to the defaults, the second one to the operator and the sizes of the first one.
 function reset(prefix) {
-  const { state, catalog } = session;
+  const { state } = session;
   const isOthers = ([name]) => name.startsWith(OTHER);
   const isWhere = ([name]) => WHERE.includes(name.slice(OTHER.length));
   const entries = Object.entries(state);
   const second = entries.filter((entry) => isOthers(entry) && (prefix === "" || isWhere(entry)));
-  const first = prefix === "" ? { ...defaults(operatorOf(), productOf(state.product) || catalog.products[0]), lang: state.lang } : stateOf("");
+  const first = prefix === "" ? { ...defaults(operatorOf(), productOfFirst()), lang: state.lang } : stateOf("");
   session.state = { ...first, ...Object.fromEntries(second) };
   writeAddress();
   arrange();
