@@ -162,7 +162,7 @@ def _write_terms(row: Row, begin: int, end: int, values: Floats, terms_at: Any) 
         copies[column] = widen(row.x[begin + column])
         if row.weight.size > 0:
             copies[GROUP_LANES + column] = row.weight[begin + column]
-    weight = copies[GROUP_LANES : GROUP_LANES + min(row.weight.size, GROUP_LANES)]
+    weight = copies[GROUP_LANES : 2 * GROUP_LANES if row.weight.size > 0 else GROUP_LANES]
     copy = Row(copies[:GROUP_LANES], weight, row.first, row.second, row.least_exp)
     store_lanes(values, 0, terms_at(copy, 0))
 
