@@ -121,11 +121,12 @@ def words_of(text):
 def test_every_command_has_an_example():
     shown = {line.split()[0] for line in EXAMPLES}
     assert CORE.keys() - shown == {
+        "emulate",
         "model",
         "new-operator",
         "record",
         "verify",
-    }  # a library that may be missing; files that exist afterwards; arrays; a script
+    }  # libraries that may be missing; files that exist afterwards; arrays; scripts
 
 
 def require_fit(cli, monkeypatch, example):
