@@ -296,7 +296,7 @@ def described(operator: Operator, values: Mapping[str, Value], profile: Profile)
                 features.add((operator.name, "refused", str(int(error.status)), error.argument))
                 continue
             features |= set(_features(operator, own_values, planned, mode))
-        if how.forward and any(feature[1] == "path" for feature in features):
+        if how.forward and any(feature[1] in ("path", "empty") for feature in features):
             _check_forward(how.forward, arguments, profile)
     except (UsageError, AclnnError):
         return None
@@ -308,7 +308,8 @@ def _check_forward(
 ) -> None:
     """Raise AclnnError if the product refuses the forward call that torch makes first."""
     operator: Operator = load_operator(forward["operator"])
-    given = {name: arguments.get(forward.get(name, name)) for name in operator.by_name}
+    inputs = {name: arguments.get(forward.get(name, name)) for name in operator.by_name}
+    given = {name: value for name, value in inputs.items() if value is not None}
     _planned(operator.on(profile), given, profile)
 
 

@@ -289,6 +289,7 @@ CALLS = {
         {"logits": ("N C", "dtype", None)},
         {"target_dtype": ("int64",)},
         by_gradient=True,
+        forward={"operator": "cross_entropy_loss", "input": "log_prob"},
     ),
     "moe_token_permute": Call(
         moe_token_permute, {"indices": EXPERTS}, reach={"dtype": tuple(LAYOUTS)}
