@@ -105,6 +105,7 @@ def commands(data: Path) -> None:
     texts["timeline"] = npu_sim("timeline", *RMS, "--socs", "all", "--json")
     npu_sim("model", data / "models" / "llama_3_8b.json", extra="transformers")
     npu_sim("record", "--out", "recorded.jsonl", "train.py", extra="torch")
+    npu_sim("emulate", "train.py", extra="torch")
     out = ("--out", "results/preflight.jsonl")
     npu_sim("preflight", "calls.jsonl", "--products", "all", *out, code=1)  # some are refused
     npu_sim("sweep", *SWEEP, "--out", "results/sweep.csv")

@@ -6,10 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from npu_sim.cores import default_release, release_names
 from npu_sim.timelines.model import load_calibration
 from tests.measured import EMBEDDING, GRAD, OTHER, Row, write_csv
 
 ROWS = (OTHER, *EMBEDDING, GRAD)
+
+
+def test_the_help_of_a_command_that_identifies_releases_names_no_default(cli):
+    text = " ".join(cli("profile", "--help").out.split())
+    assert f"or {release_names()[-1]}. " in text
+    assert f"default {default_release()}" not in text
 
 
 def test_a_profile_without_known_kernels_has_nothing_to_model(cli, tmp_path: Path):
