@@ -282,6 +282,7 @@ def test_a_tensor_of_a_sweep_is_answered_with_its_grid(cli):
 
 
 def test_a_model_without_its_file_is_missing(cli, tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
     outcome = cli("model", str(tmp_path / "missing.json"))
     assert (outcome.code, "not JSON" in outcome.err) == (64, False)
     assert "missing.json: cannot be read: No such file or directory" in " ".join(
