@@ -43,7 +43,7 @@ from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Caveat, Plan, caveat
 from npu_sim.status import RUNTIME_FAILURE, AclnnError, UsageError, tip
 
-PAGE_BYTES = 4096
+LARGE_BYTES = 1 << 16
 """Outputs of fewer bytes start wherever NumPy's allocator puts them: it costs less."""
 SCAN_ELEMENTS = 1 << 18
 """Elements scanned at once for inf and nan."""
@@ -297,7 +297,7 @@ def _new_array(name: str, spec: TensorSpec) -> np.ndarray:
     dtype = numpy_dtype(spec.dtype)
     try:
         return (
-            np.empty(spec.shape, dtype) if spec.nbytes < PAGE_BYTES else aligned(spec.shape, dtype)
+            np.empty(spec.shape, dtype) if spec.nbytes < LARGE_BYTES else aligned(spec.shape, dtype)
         )
     except (MemoryError, ValueError):
         raise AclnnError(
