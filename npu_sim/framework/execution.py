@@ -43,7 +43,7 @@ from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Caveat, Plan, caveat
 from npu_sim.status import RUNTIME_FAILURE, AclnnError, UsageError, tip
 
-LARGE_BYTES = 1 << 16
+LARGE_BYTES = 65536
 """Outputs of fewer bytes start wherever NumPy's allocator puts them: it costs less."""
 SCAN_ELEMENTS = 1 << 18
 """Elements scanned at once for inf and nan."""
