@@ -217,6 +217,23 @@ def test_every_sorting_key_of_the_permutation_is_met_and_two_of_them_race():
     assert {plan.tiling_key for plan in plans if races(plan)} == {11001, 11002}
 
 
+def test_the_key_that_sorts_nothing_has_no_race():
+    call = {
+        "tokens": np.zeros((64, 0), np.int8),
+        "indices": np.zeros((64, 2), np.int32),
+        "product": "ascend_950",
+        "release": "9.1",
+    }
+    plan, result = npu_sim.plan(ROUTED, **call), npu_sim.run(ROUTED, **call)
+    assert (plan.tiling_key, races(plan)) == (3000000, {})
+    assert not any(mask.count for mask in result.order_dependent.values())
+    study = npu_sim.study.determinism(ROUTED, **call)
+    assert not any(one.order_dependent or one.race for one in study.outputs)
+    places = result.outputs["sorted_indices"]
+    answer = npu_sim.verify(ROUTED, **call, soc=plan.soc, explain=False, sorted_indices=places)
+    assert answer.status == "equal"
+
+
 def test_rows_that_several_cores_write_have_a_determinism_study():
     random = np.random.default_rng(0)
     study = npu_sim.study.determinism(
