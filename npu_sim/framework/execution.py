@@ -295,10 +295,9 @@ def is_same_memory(first: np.ndarray, second: np.ndarray) -> bool:
 def _new_array(name: str, spec: TensorSpec) -> np.ndarray:
     """Return an array; a large one starts on a cache line, so that whole rows are whole lines."""
     dtype = numpy_dtype(spec.dtype)
+    is_large = prod(spec.shape) * dtype.itemsize >= LARGE_BYTES
     try:
-        return (
-            np.empty(spec.shape, dtype) if spec.nbytes < LARGE_BYTES else aligned(spec.shape, dtype)
-        )
+        return aligned(spec.shape, dtype) if is_large else np.empty(spec.shape, dtype)
     except (MemoryError, ValueError):
         raise AclnnError(
             RUNTIME_FAILURE,
@@ -618,12 +617,11 @@ def _finish(run: Run, arrays: Mapping[str, OutputArray]) -> None:
 def _order_masks(run: Run) -> dict[str, OrderMask]:
     masks = {}
     for output in run.case.outputs:
-        found = run.masks.get(output.output)
-        masks[output.output] = OrderMask(
-            output.parts,
-            _no_part(run.outputs[output.output], output.parts) if found is None else found,
-            run.races.get(output.output, ""),
-        )
+        name, parts = output.output, output.parts
+        mask = run.masks.get(name)
+        if mask is None:
+            mask = _no_part(run.outputs[name], parts)
+        masks[name] = OrderMask(parts, mask, run.races.get(name, ""))
     return masks
 
 
