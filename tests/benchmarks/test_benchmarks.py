@@ -1,21 +1,16 @@
 """Benchmarks: PyTorch's implementations compute the same results; tables and plots."""
 
-import sys
 from importlib import import_module
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from tests.benchmarks.scripts import script
 from tests.cases import every
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
-if not FOLDER.exists():
-    pytest.skip("the benchmarks are not part of a source distribution", allow_module_level=True)
-sys.path.insert(0, str(FOLDER))
 bandwidth, cases, hot_loops, measure, operators, peers, plots, results, scaling, small_peers = map(
-    import_module,
+    script,
     (
         "bandwidth",
         "cases",
@@ -29,7 +24,6 @@ bandwidth, cases, hot_loops, measure, operators, peers, plots, results, scaling,
         "small_peers",
     ),
 )
-sys.path.remove(str(FOLDER))
 
 SHAPES = {
     "embedding": (300, 32, 40),
