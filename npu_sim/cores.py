@@ -249,7 +249,7 @@ def _unknown_release(name: Any, version: str) -> UsageError:
 
 
 def _toolkit_version(text: str) -> str:
-    """Return the version in the words of a toolkit, in lower case; empty for another text."""
+    """Return the version as a toolkit writes it, in lower case; empty for another text."""
     stated = text.strip()
     match = TOOLKIT_VERSION.fullmatch(stated)
     if match is None:

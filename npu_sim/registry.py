@@ -29,7 +29,7 @@ FAMILIES: tuple[Family, ...] = (Family(ASCEND_950, 3510),)
 
 
 def family_of(architecture: int) -> str:
-    """Return the family of an architecture; empty for those that share planners and kernels."""
+    """Return the family of an architecture; empty for those with common planners and kernels."""
     return next((family.name for family in FAMILIES if family.architecture == architecture), "")
 
 

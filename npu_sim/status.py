@@ -220,7 +220,7 @@ def closest(word: Any, known: Iterable[str]) -> str:
 
 
 def tip(word: Any, known: Iterable[str]) -> str:
-    """Return ``"did you mean X? "`` for a hint that then lists the known words, or nothing."""
+    """Return ``"did you mean X? "`` for a hint that then lists the known names, or nothing."""
     near = _nearest(word, known)
     return Text("did you mean {name}? ", name=Verbatim(near)) if near else ""
 

@@ -346,7 +346,7 @@ class Prototype:
         return AclOpExecutor(case, inputs, tuple(outputs.values()), plan)
 
     def _words(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of attributes that are words, where null pointers of outputs say them.
+        """Return the string attributes that follow from null pointers of outputs.
 
         The word is that for which exactly the given outputs are written; the default if there is
         none.

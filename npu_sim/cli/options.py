@@ -2,7 +2,8 @@
 
 An option has the type and the default of its field, and the help of the parameter of the same name
 in the docstring of the function behind the command, or of :func:`npu_sim.run` for what all
-calls have. What a function does not state is annotated: ``Annotated[..., typer.Option(help=...)]``.
+calls have. An option that no function documents is annotated:
+``Annotated[..., typer.Option(help=...)]``.
 """
 
 import inspect
@@ -109,7 +110,7 @@ def _option(parameter: inspect.Parameter, function: Callable[..., Any] | None) -
     if get_origin(kind) is Annotated:
         kind, option = get_args(kind)[0], copy(get_args(kind)[1])
     if get_origin(kind) is Literal:
-        kind = str  # the function refuses other words, as for programs
+        kind = str  # the function refuses other values, as in programs
     if not isinstance(option.default, str):  # typer's place of the first flag
         flag = "--" + parameter.name.replace("_", "-")
         option.param_decls = (f"{flag}/--no-{flag[2:]}" if parameter.default is True else flag,)

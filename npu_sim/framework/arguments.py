@@ -124,7 +124,7 @@ class Output(Tensor):
         The optional input without which it is not written: its shape is then not checked, and the
         result is None.
     written_for
-        An attribute of words, and the words for which it is written: with others as without
+        A string attribute, and the values for which it is written: with others as without
         ``given_with``. In C the attribute is no parameter: it follows from null pointers.
     in_place
         The input whose memory the product writes: the C function has no parameter for the output,
@@ -148,7 +148,7 @@ class Output(Tensor):
         return is_given and self.is_chosen(arguments)
 
     def is_chosen(self, arguments: Mapping[str, Any]) -> bool:
-        """Return whether the attribute of words does not leave it out."""
+        """Return whether the attribute of ``written_for`` has a value with which it is written."""
         attribute, words = self.written_for
         return not attribute or arguments[attribute] in words
 
@@ -182,7 +182,7 @@ class Attribute:
     low, high
         Legal range of an integer, both ends included.
     words
-        Words for the values of an integer from 0 on, as other programs have them.
+        Names of the values of an integer from 0 on, as other programs have them.
     """
 
     name: str
@@ -305,7 +305,7 @@ def plain_value(attribute: Attribute, value: Any) -> Any:
 
     For a text attribute, any other value becomes its text, which a check of the contract refuses.
 
-    Raises UsageError for a word that is none of an attribute with words.
+    Raises UsageError for a string that names no value of the attribute.
     """
     plain = value.item() if isinstance(value, np.generic) else value
     if attribute.words and isinstance(plain, str):

@@ -150,7 +150,7 @@ def _flips(case: Case, condition: Condition, name: str, outcome: bool) -> list[F
         nearest = sorted(changes, key=lambda value: abs(value - now))
         return [Flip(argument=name, value=value) for value in nearest[:1]]
     codes = range(len(getattr(axis, "words", (False, True))))
-    # Of two words as near, the later one.
+    # Of two names as near, the later one.
     nearest = sorted(filter(flipped, codes), key=lambda code: (abs(code - now), -code))
     attribute = case.operator.by_name.get(axis.name)
     kind = int if getattr(attribute, "kind", None) is int else str

@@ -433,7 +433,7 @@ class Operator:
 
     @cached_property
     def named_attributes(self) -> dict[str, Word]:
-        """Axes of the attributes whose values are words."""
+        """Axes of the string attributes."""
         words = (axis for axis in self.axes if isinstance(axis, Word))
         return {word.name: word for word in words if word.name in self.by_name}
 
@@ -589,7 +589,7 @@ class Operator:
 
 
 SAME: Any = object()
-"""What a family of products has in common with the other products, see :class:`Differences`."""
+"""Fields that a family of products has in common with the others, see :class:`Differences`."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

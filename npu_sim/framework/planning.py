@@ -218,7 +218,7 @@ def _deferred(
 
 
 def _is_inferred(described: Description) -> bool:
-    """Return whether it is inferred that the release does what the plan says."""
+    """Return whether it is inferred that the release behaves like the plan."""
     return any(one.code == RELEASE_INFERRED for one in described.caveats)
 
 

@@ -279,7 +279,7 @@ def _filled(template: str, fields: Mapping[str, Any], lookup: Any) -> str | None
             shown[name] = str(value)
 
     def full_width(match: re.Match[str]) -> str:
-        # Brackets between Chinese words are full-width characters.
+        # Brackets within Chinese text are full-width characters.
         before, inside = (str(shown[name]) for name in match.groups())
         is_chinese = _CHINESE.match(before[-1:]) and _CHINESE.match(inside)
         return match[0].replace(" (", "（").replace(")", "）") if is_chinese else match[0]

@@ -18,7 +18,7 @@ SHOW = "npu_sim.show"
 """Package that prints answers; programs that only read fields never import it."""
 _INHERITED = frozenset(dir(BaseModel))
 Progress = Callable[[str, float], None]
-"""Function that long work calls with its stage and the share of it that is done."""
+"""Function that long work calls with its stage and the fraction of it that is done."""
 
 
 class Frozen(BaseModel):

@@ -31,7 +31,7 @@ class WorkspacePart(Frozen):
     evidence
         How sure the size is.
     note
-        Remark, for instance which tensors share the bytes.
+        Remark, for instance which tensors lie in the same bytes.
     """
 
     name: TextField
@@ -90,9 +90,9 @@ class Workspace(Printed, Frozen):
     nodes: tuple[WorkspaceNode, ...] = ()
     """The kernels of the call; empty when nothing runs."""
     areas: tuple[WorkspaceArea, ...] = ()
-    """What lies where and how long; areas of one bucket share its memory."""
+    """What lies where and how long; areas of one bucket lie in the same memory."""
     buckets: tuple[WorkspaceBucket, ...] = ()
-    """The memory the areas share; their bytes add up to ``total_bytes``."""
+    """The memory in which areas lie; the bytes of all buckets add up to ``total_bytes``."""
 
     @property
     def unknown(self) -> tuple[WorkspacePart, ...]:
@@ -295,7 +295,7 @@ class Caveat(Frozen):
         npu_sim, ``*`` for all; empty when npu_sim computes what the device does. ``verify`` calls
         no element of such an output unreachable.
     lacks_input
-        Whether it says that outputs are not written for lack of an optional input. A recorded call
+        Whether it warns that outputs are not written for lack of an optional input. A recorded call
         has no such caveat: the framework gives the input when it reads the outputs.
     """
 

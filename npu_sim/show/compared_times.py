@@ -164,7 +164,7 @@ def _share(
 ) -> float | None:
     """Return the part of a column's time that an operator has; None for what is not comparable.
 
-    Without another column, partial bounds beside whole ones have no share.
+    Without another column, partial bounds beside whole ones have no percentage.
     """
     if compared is None:
         least = min((coverage for other in times for coverage in other.coverages), default="")
@@ -176,7 +176,7 @@ def _share(
 
 
 def _value(time: OperatorTime, share: float | None, compared: Comparison | None) -> str:
-    """Return the times of an operator's calls in words, and why some have none."""
+    """Return sentences on the times of an operator's calls, and why some have none."""
     texts: list[str] = []
     shown = time.shown_us(compared)
     if shown:

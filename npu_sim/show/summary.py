@@ -1,4 +1,4 @@
-"""The summary of a sweep in words: how many calls run, and why others do not."""
+"""The summary of a sweep as text: how many calls run, and why others do not."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

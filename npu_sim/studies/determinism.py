@@ -49,7 +49,7 @@ def terms_of(call: StudyCall, output: str, index: tuple[int, ...]) -> tuple[Term
 
 
 Orders = Mapping[str, tuple[int, tuple[int, int]]]
-"""Orders by name: code, and the key words of the seed."""
+"""Orders by name: code, and key of the seed, two 32-bit words."""
 
 
 @dataclass(frozen=True)
@@ -408,7 +408,7 @@ def _rows_of_writes(
 def _study_writes(
     name: str, result: Result, fixed: Result, written: Iterator[LastWrites]
 ) -> OutputStudy:
-    """Return what an output can hold whose parts are one of several writes."""
+    """Study an output each part of which holds one of several writes."""
     output, mask = result.outputs[name], result.order_dependent[name]
     writes, moved = list(written), 0
     for one in writes:

@@ -19,7 +19,7 @@ FOLDER_HINT = "give a folder that npu-sim sweep --out wrote"
 class SavedSweep(Mapping[str, np.ndarray], Tabular):
     """A sweep on disk: its columns by name, read where they are used.
 
-    ``table["block_dim"]`` is a read-only array of the file, of codes where a column has words;
+    ``table["block_dim"]`` is a read-only array of the file, of codes where a column has names;
     ``table.words("dtype")`` has the words. ``table.to_pandas()`` and ``table.to_arrow()`` have them
     as well.
 

@@ -185,7 +185,7 @@ KERNELS = {"apply_adam_w_v2": raw_planner(row_of, tile_raw, vendor_structure)}
 def buffers(tiling_key: int) -> dict[str, int]:
     """Return the bytes in the Unified Buffer of one core, in the order of allocation.
 
-    There is room for max_grad_norm with and without amsgrad.
+    max_grad_norm has a buffer with and without amsgrad.
     """
     wide, narrow = 4 * TILE_ELEMENTS, 2 * TILE_ELEMENTS
     powers = {"power1": 32, "power2": 32}

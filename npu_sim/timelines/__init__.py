@@ -1,6 +1,6 @@
 """Lower bounds and estimates of time, from a plan and the work of its kernel tile by tile.
 
-The names here are what the timeline of an operator is written with.
+The ``timeline`` modules of operators import their names from here.
 """
 
 from npu_sim.timelines import fp32

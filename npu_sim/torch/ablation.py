@@ -43,7 +43,7 @@ class Variant:
     calls: int = 0
     """Calls of the operator, forward; backward where the product has no forward."""
     differing_share: float | None = None
-    """Share of the elements of the first call that differ; None where it is not compared."""
+    """Fraction of the elements of the first call that differ; None where it is not compared."""
     relative_rms: float | None = None
     """Root mean square of that difference over that of the values."""
     gradient: float = 0.0
@@ -305,7 +305,7 @@ def ablation(
     fused
         Operators to compare; all that the model uses when left out.
     progress
-        Function that is called with the name of a run and the share of runs that are done.
+        Function that is called with the name of a run and the fraction of runs that are done.
     product, soc, release, deterministic, core_order, limits
         As for :func:`npu_sim.torch.use`.
 

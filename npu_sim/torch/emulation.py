@@ -1,6 +1,6 @@
 """Emulation: a PyTorch program runs, and the calls that are recognised compute as a product does.
 
-What the recorder recognises is described once (:mod:`npu_sim.torch.fused`): :func:`record` lists a
+The calls to recognise are described once (:mod:`npu_sim.torch.fused`): :func:`record` lists a
 call, and :func:`emulate` computes it. Of a formula that the program computes by itself, the result
 of the last kernel is replaced by that of the fused call on the formula's own inputs. Autograd then
 runs the fused gradient, and nothing refers to the formula's kernels any more. Where the product
@@ -70,7 +70,7 @@ class Changes:
 
     @property
     def differing_share(self) -> float:
-        """Return the share of elements that differ."""
+        """Return the fraction of elements that differ."""
         return self.differing / self.elements if self.elements else 0.0
 
     @property

@@ -134,7 +134,7 @@ WORD = ir.IntType(64)
 
 
 def lay_out(values: tuple[Any, ...]) -> tuple[Any, list[int]]:
-    """Return the form of a tuple of arguments, and their words.
+    """Return the form of a tuple of arguments, and their 64-bit words.
 
     Arguments of one form have one Numba type, :func:`type_of`. Forms consist of Python types and
     NumPy dtypes, whose hashes take a tenth of the time of those of Numba types.
@@ -144,7 +144,7 @@ def lay_out(values: tuple[Any, ...]) -> tuple[Any, list[int]]:
 
 
 def _add_words(value: Any, words: list[int]) -> Any:
-    """Append the words of one argument; return its form."""
+    """Append the 64-bit words of one argument; return its form."""
     kind = type(value)
     if kind is int:  # first, as most values are
         words.append(value)
@@ -194,7 +194,7 @@ def compile_entry(function: Callable[..., None], worker: Any, argument_types: An
     Returns
     -------
     CFunc
-        ``entry(words, chunk)``, with the address of the words; ``address`` is that of its code.
+        ``entry(words, chunk)`` takes the address of the 64-bit words; ``address`` is its own.
     """
     read_words = _reader(argument_types)
 
@@ -228,7 +228,7 @@ def call_entry(
 
 
 def _reader(result: Any) -> Any:
-    """Return the intrinsic that turns words into a tuple of arguments of type ``result``."""
+    """Return the intrinsic that turns 64-bit words into a tuple of arguments of type ``result``."""
 
     @intrinsic
     def read_words(typing_context: Any, words: Any) -> tuple[Any, Callable[..., Any]]:
@@ -245,7 +245,7 @@ def _reader(result: Any) -> Any:
 
 
 def _read(context: Any, builder: ir.IRBuilder, kind: Any, words: Iterator[ir.Value]) -> ir.Value:
-    """Emit the instructions that make one argument of the next words."""
+    """Emit the instructions that make one argument of the next 64-bit words."""
     if isinstance(kind, types.BaseTuple):
         elements = [_read(context, builder, element, words) for element in kind]
         return context.make_tuple(builder, kind, elements)

@@ -1,6 +1,6 @@
 """Kernels: functions that compute one chunk of the work, compiled, and run on all host threads.
 
-All kernels share one compiled parallel loop, which calls them through their address. Numba's plain
+All kernels run in one compiled parallel loop, which calls them through their address. Numba's plain
 ``njit(parallel=True)`` for each kernel would replace `npu_sim.kernels.engine.codegen`, but
 compiling takes three times as long: on two cores the first calls of five operators take 22 s
 instead of 7 s.
@@ -57,7 +57,7 @@ ALONE_OPERATIONS = 1 << 20
 def thread_count() -> int:
     """Return the number of threads of parallel loops.
 
-    Numba is queried once per process: the query takes a lock that processes share, and a child
+    Numba is queried once per process: the query takes an inter-process lock, and a child
     forked while another thread holds it would wait forever. A later ``numba.set_num_threads`` still
     limits how many threads compute, but not into how many chunks work is split. The query starts
     the threads.
@@ -160,7 +160,7 @@ APART_BYTES = 2 * LINE_BYTES
 
 
 def thread_scratch(threads: int, *sizes: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
-    """Return an uninitialised array (threads, *sizes) whose rows share no cache line.
+    """Return an uninitialised array (threads, *sizes) whose rows lie in different cache lines.
 
     The last axis is longer than requested, and rows start on a cache line: threads that write to
     the same line wait for each other.

@@ -55,13 +55,13 @@ _LOW, _WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 def seed_words(seed: int) -> tuple[int, int]:
-    """Return the two key words of a seed; seeds that differ by 2^64 are the same."""
+    """Return the two 32-bit words of a seed's key; seeds that differ by 2^64 are the same."""
     return seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
 
 
 @device_function
 def philox(counter_0, counter_1, counter_2, counter_3, key_0, key_1):
-    """Return the four words of Philox4x32-10; arguments and results are uint64 below 2^32."""
+    """Return the four 32-bit words of Philox4x32-10, as uint64; so are the arguments."""
     for _ in range(_ROUNDS):
         product_0, product_1 = _MULTIPLIER_0 * counter_0, _MULTIPLIER_1 * counter_2
         counter_0 = (product_1 >> _WORD) ^ counter_1 ^ key_0
@@ -110,9 +110,9 @@ class Orders(NamedTuple):
     codes: Any
     """int64 (orders,)"""
     seeds: Any
-    """int64 (orders, 2): key words of random orders."""
+    """int64 (orders, 2): keys of random orders, two 32-bit words each."""
     columns_together: int
-    """Number of columns that share an adversarial order."""
+    """Number of columns with one adversarial order."""
 
 
 class Spread(NamedTuple):
@@ -147,7 +147,7 @@ def next_core(
     Parameters
     ----------
     code, seed, key
-        The order: its code, and what a random one is drawn for.
+        Code of the order, and the key of a random one.
     step
         Number of contributions that have arrived.
     remaining, left

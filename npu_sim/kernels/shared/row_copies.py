@@ -39,13 +39,13 @@ RowWords = NDArray[np.float32]
 """Rows as 32-bit words of any content: loading and storing fp32 changes no bit."""
 WORD_BYTES = 4
 STEP = LINE_BYTES // WORD_BYTES
-"""Words of a cache line."""
+"""32-bit words of a cache line."""
 LOOKAHEAD_WORDS = 512
 """Prefetch distance. Rows are scattered, so the hardware cannot predict where the next starts."""
 
 
 class Rows(NamedTuple):
-    """Rows of ``count`` words, flat."""
+    """Rows of ``count`` 32-bit words, flat."""
 
     words: RowWords
     count: int
@@ -53,7 +53,7 @@ class Rows(NamedTuple):
 
 @device_function
 def _copy_few(words: RowWords, start: int, out: RowWords, out_start: int, count: int) -> None:
-    """Copy a few words, or write zeros if ``start`` is negative."""
+    """Copy a few 32-bit words, or write zeros if ``start`` is negative."""
     for word in range(count):
         out[out_start + word] = words[start + word] if start >= 0 else ZERO
 
@@ -139,7 +139,7 @@ def _gather_chunk(
 
 
 def _as_words(source: Stored, target: Stored) -> tuple[Rows, Rows] | None:
-    """Return two arrays of rows as words; None where rows are not whole words."""
+    """Return two arrays of rows as 32-bit words; None where rows end within one."""
     row_bytes = source.shape[1] * source.itemsize
     if row_bytes % WORD_BYTES or (address_of(source) | address_of(target)) % WORD_BYTES:
         return None

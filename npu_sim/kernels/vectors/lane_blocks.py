@@ -1,7 +1,7 @@
 """Blocks of fp32 lanes, for kernels with many operations per element, and exp.
 
 With AVX-512 a block has four cache lines, which hides the latency of instructions; otherwise it has
-one. The compiler vectorises plain loops too, but it neither splits the words of two bf16
+one. The compiler vectorises plain loops too, but it neither splits 32-bit words of two bf16
 elements as cheaply nor uses the widest registers for fp32.
 
 Lanes are independent: an operation on blocks (``+``, ``-``, ``*`` and ``/``

@@ -439,7 +439,7 @@ def narrow_lanes(
     lanes: ir.Value,
     rounding: Rounding = round_to_bfloat,
 ) -> ir.Value:
-    """Emit the rounding of lanes to elements: fp32, fp16, or words of two bf16 elements."""
+    """Emit the rounding of lanes to elements: fp32, fp16, or 32-bit words of two bf16 elements."""
     if array_type.dtype == types.float32:
         return lanes
     if array_type.dtype == types.int16:

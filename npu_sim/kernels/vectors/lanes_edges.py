@@ -1,4 +1,4 @@
-"""First and last cache line of a row, which it shares with its neighbours.
+"""First and last cache line of a row, in which its neighbours also lie.
 
 A non-temporal store (`npu_sim.kernels.vectors.lanes.stream`) should write a line once and as a
 whole. A row that does not start or end with a line writes its elements of that line with cached
@@ -237,7 +237,7 @@ def store_some(array: Stored, index: int, lanes: Floats, first: int, stop: int) 
 
 @device_function
 def write_ends(inputs: Any, out: Stored, first: int, end: int, part_of: Any) -> None:
-    """Write the partial cache lines of a row, which it shares with the neighbouring rows.
+    """Write the partial cache lines of a row, in which the neighbouring rows also lie.
 
     These are the elements below ``first`` and from ``end`` on. ``part_of(inputs, column, begin,
     stop)``, a constant of a kernel, returns the elements begin..stop of the line at ``column``.

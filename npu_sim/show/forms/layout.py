@@ -204,7 +204,7 @@ class Table:
                 headings, [column.name for column in columns], limits, padded, self.indent
             )
         for row, style in zip(rows, styles, strict=True):
-            # On a wide terminal a text without a note has the room of the note.
+            # On a wide terminal a text without a note takes the columns of the note.
             is_alone = room > 0 and not any(row[2:])
             rest = room - limits[0] - len(GAP)
             shown = [limits[0], rest, *limits[2:]] if is_alone else limits

@@ -531,7 +531,7 @@ def without_sliver(extents: Extents, block: BaseBlock, single_n: int) -> BaseBlo
 
 
 def split_cores(tiles: int, batch: int, cores: int) -> tuple[int, int]:
-    """Steps 9 and 10: cores used, and those that share a tail tile ("stream-K"), 0 for none."""
+    """Steps 9 and 10: cores used, and those that split a tail tile ("stream-K"), 0 for none."""
     used = tiles if cores // 2 < tiles < cores else cores
     rest = tiles % used
     sample_groups = 1

@@ -61,7 +61,7 @@ def judged_bits(
 def _contradicting(output: OutputVerdict) -> int:
     """Return the number of elements that the device cannot have computed by npu_sim's rules.
 
-    What a product or release has by inference counts: a device decides it.
+    Inferred rules of a product or release count: a device decides them.
     """
     published = tuple(rule for rule in output.rules if not rule.is_inferred)
     if len(published) == len(output.rules):

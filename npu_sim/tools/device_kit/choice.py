@@ -1,7 +1,7 @@
 """Choice of the calls of a kit: the fewest small calls that take every path of small calls.
 
 Random calls of an operator are planned as integers, and those that differ in a field of their
-tiling are described by their *features*: the path, the words of its description and the dtype in
+tiling are described by their *features*: the path, the terms of its description and the dtype in
 each mode, the outcome of every condition, the argument that a refusal blames. A greedy cover takes
 the calls with most features that no call has yet, then every call is made smaller as long as it
 keeps those it was taken for: a call that is large because of a threshold ends up at it.
@@ -56,7 +56,7 @@ LEAST_BYTES, MOST_BYTES = 1 << 16, 4 << 20
 MOST_CALLS = 280
 """Most calls of a kit, unless there are more paths."""
 RANKS = {"path": 0, "refused": 1, "condition": 2, "odd sizes": 2, "empty": 3, "edge": 3}
-"""Rank of a call by the features it was chosen for, 0 is kept first; dtypes and switches: 1."""
+"""Rank of a call by the features it was chosen for, 0 is taken first; dtypes and switches: 1."""
 MOST_OPTIONAL_BYTES = 1 << 19
 """Most bytes of a refused call, and of one at a threshold."""
 FORMATS = ("fp16", "bf16", "fp32", "hf32")

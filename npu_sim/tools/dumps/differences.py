@@ -522,7 +522,7 @@ def _cause(
 
 
 def _copy_cause(difference: Difference) -> str:
-    """Return what it means that a call that copies elements has other results."""
+    """Return the likely cause of other results of a call that copies elements."""
     if difference.comparison is Comparison.EQUAL:
         return Text(
             "this call copies elements, and its inputs are equal: timing cannot change its "

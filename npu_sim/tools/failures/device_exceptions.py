@@ -1,6 +1,6 @@
 """Device exceptions of the product: their block in a plog, and their dump files (adump).
 
-The block names kernel, argument words and tiling. A dump file is the length of its header (8 bytes,
+The block names kernel, arguments and tiling. A dump file is the length of its header (8 bytes,
 little-endian), the header (a protobuf message ``DumpData``), and the bytes of all inputs, outputs
 and workspaces one after another. Only the header and the tiling structure, which is one of the
 inputs, are read.
@@ -23,7 +23,7 @@ from npu_sim.status import UsageError
 from npu_sim.tiling import ATOMIC_INDEX, WORD_BYTES
 
 MOST_WORDS = 1 << 14
-"""Maximum number of argument words of an exception."""
+"""Maximum number of 64-bit words of the arguments of an exception."""
 HEAD = re.compile(r"\[[A-Z]{1,20}\] (?P<module>[A-Z]{1,40})\((?P<pid>\d{1,20}),[^)]{0,200}\):")
 KERNEL_NAME = re.compile(
     r"(?P<op>[A-Za-z]\w{0,200}?)_(?P<hash>[0-9a-f]{32})"
@@ -61,7 +61,7 @@ WORD = re.compile(rf"\b{NUMBER}\b")
 
 @dataclass
 class ExceptionLog:
-    """Facts and argument words of one exception while its lines are read."""
+    """Facts and arguments (64-bit words) of one exception while its lines are read."""
 
     facts: dict[str, Any] = field(default_factory=dict)
     words: list[int] = field(default_factory=list)
@@ -95,7 +95,7 @@ class ExceptionLog:
         return {**answer, "words_found": len(self.words), **self._tiling()}
 
     def _tiling(self) -> dict[str, Any]:
-        """Return which words are the tiling structure; empty if it cannot be located."""
+        """Return which 64-bit words are the tiling structure; empty if it cannot be located."""
         base = _integer(self.facts.get("para_base", "0"))
         words = self.words[: self.facts.get("total_words", MOST_WORDS)]
         end = base + WORD_BYTES * len(words)
@@ -201,7 +201,7 @@ class ExceptionDump(NamedTuple):
     tensors: tuple[DumpedMemory, ...]
     """Inputs and then outputs, in the order of their data."""
     tiling: bytes
-    """The tiling structure, padded to words; empty without one."""
+    """The tiling structure, padded to 64-bit words; empty without one."""
 
     @property
     def kernel_types(self) -> tuple[str, ...]:

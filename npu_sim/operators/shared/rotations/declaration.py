@@ -121,7 +121,7 @@ CONTIGUOUS_OUTPUTS = checks.ContiguousOutputs(
 )
 """Page, "Contract" 7."""
 MODES = {"half": 0, "interleave": 1}
-"""Modes by the words of torch_npu."""
+"""Modes by their names in torch_npu."""
 MODE_ATTRIBUTE = Attribute("mode", int, "0: half, 1: interleave", default=0, words=tuple(MODES))
 
 

@@ -1,6 +1,6 @@
 """Calls as cases of the vendor's operator test kit, which runs one kernel at a time.
 
-A case has the inputs of the kernel, so what the whole call launches before it is done here: the
+A case has the inputs of the kernel, so earlier launches of the call are computed here: the
 rows of EmbeddingDenseGradV2 are sorted.
 
 Source: specification page ``ttk``, "cases.csv".
