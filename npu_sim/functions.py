@@ -101,16 +101,12 @@ def timeline(
     AclnnError
         With the product's status when the call, or each of those compared, is refused.
     """
-    from npu_sim.sweeps.timelines import compared_timelines
+    from npu_sim.sweeps.timelines import ComparedDevices, compared_timelines
 
     compared = compared_timelines(
         operator,
         arguments,
-        product=product,
-        soc=soc,
-        release=release,
-        products=products,
-        socs=socs,
+        ComparedDevices(product, soc, release, products, socs),
         vary=vary,
         calibration=calibration,
         deterministic=deterministic,
@@ -307,21 +303,13 @@ def model(
         whose code needs values of tensors.
     """
     try:
-        from npu_sim.torch.models import recorded_model
+        from npu_sim.torch.models import Step, recorded_model
     except ImportError as error:
         raise UsageError(
             "model", "{error}", "pip install torch transformers", error=error
         ) from None
-    recording = recorded_model(
-        config,
-        batch=batch,
-        sequence=sequence,
-        dtype=dtype,
-        optimizer=optimizer,
-        inference=inference,
-        deterministic=deterministic,
-        sizes=sizes,
-    )
+    step = Step(batch, sequence, dtype, optimizer, inference, deterministic)
+    recording = recorded_model(config, step, sizes)
     if out is not None:
         recording.write(out)
     found = preflight(

@@ -8,7 +8,7 @@ from contextlib import ContextDecorator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -155,37 +155,39 @@ def _present() -> Target:
     return chosen_target() or Target(load_profile())
 
 
-def changed(
-    target: Target,
-    product: str | Path | Profile | None = None,
-    soc: str | None = None,
-    release: str | None = None,
-    deterministic: bool | None = None,
-    core_order: CoreOrder | None = None,
-    seed: int | None = None,
-    limits: Limits | None = None,
-) -> Target:
-    """Return a target with some fields replaced; None keeps the present value.
+class TargetChange(NamedTuple):
+    """New values of parts of a target; None keeps the present value."""
 
-    Raises
-    ------
-    UsageError
-        For an unknown product, SoC, release, order or set of limits.
-    """
-    if product is None:
-        profile = _changed_profile(target.profile, soc, release)
-    else:
-        profile = load_profile(product, soc, release)
-    changed = replace(target, profile=profile)
-    if deterministic is not None:
-        changed = replace(changed, deterministic=require_bool("deterministic", deterministic))
-    if core_order is not None:
-        changed = replace(changed, order=Order(core_order, changed.order.seed))
-    if seed is not None:
-        changed = replace(changed, order=Order(changed.order.core_order, seed))
-    if limits is not None:
-        changed = replace(changed, limits=require_limits(limits))
-    return changed
+    product: str | Path | Profile | None
+    soc: str | None
+    release: str | None
+    deterministic: bool | None
+    core_order: CoreOrder | None
+    seed: int | None
+    limits: Limits | None
+
+    def of(self, target: Target) -> Target:
+        """Return the changed target.
+
+        Raises
+        ------
+        UsageError
+            For an unknown product, SoC, release, order or set of limits.
+        """
+        if self.product is None:
+            profile = _changed_profile(target.profile, self.soc, self.release)
+        else:
+            profile = load_profile(self.product, self.soc, self.release)
+        deterministic, order, limits = target.deterministic, target.order, target.limits
+        if self.deterministic is not None:
+            deterministic = require_bool("deterministic", self.deterministic)
+        if self.core_order is not None:
+            order = Order(self.core_order, order.seed)
+        if self.seed is not None:
+            order = Order(order.core_order, self.seed)
+        if self.limits is not None:
+            limits = require_limits(self.limits)
+        return Target(profile, deterministic, order, limits)
 
 
 def _changed_profile(profile: Profile, soc: str | None, release: str | None) -> Profile:
@@ -206,7 +208,8 @@ def set_device(
     limits: Limits | None = None,
 ) -> Target:
     """Change the target of the current context from here on; options left out stay."""
-    target = changed(_present(), product, soc, release, deterministic, core_order, seed, limits)
+    change = TargetChange(product, soc, release, deterministic, core_order, seed, limits)
+    target = change.of(_present())
     *outer, last = _chosen.get() or (_Choice(target),)
     _chosen.set((*outer, replace(last, target=target)))
     return target
@@ -256,10 +259,10 @@ class device(ContextDecorator):  # noqa: N801 (used like a function)
         seed: int | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self._changes = (product, soc, release, deterministic, core_order, seed, limits)
+        self._change = TargetChange(product, soc, release, deterministic, core_order, seed, limits)
 
     def __enter__(self) -> Target:
-        target = changed(_present(), *self._changes)
+        target = self._change.of(_present())
         _chosen.set((*_chosen.get(), _Choice(target, self)))
         return target
 

@@ -72,15 +72,40 @@ class TimelineComparison(Printed):
         return {"label": "lower bound", "timelines": [row.as_dict() for row in self.rows]}
 
 
+@dataclass(frozen=True)
+class ComparedDevices:
+    """Products and SoCs to compare, as :func:`npu_sim.timeline` takes them."""
+
+    product: str | Path | Profile | None
+    soc: str | None
+    release: str | None
+    products: Names
+    socs: Names
+
+    def profiles(self) -> list[Profile]:
+        """Return the one device that is named, or several where ``products`` or ``socs`` are.
+
+        Raises UsageError for unknown names, and for a product or SoC that is given twice.
+        """
+        chosen = load_profile(self.product, self.soc, self.release)
+        one_spelling("product", self.product, self.products)
+        one_spelling("soc", self.soc, self.socs)
+        if self.products is None and self.socs is None:
+            return [chosen]
+        listed = items_of(self.socs or "")
+        named = chosen.product.socs if listed == ["all"] else listed
+        products: Any = self.products
+        if products is None:
+            has_them = all(chosen.product.soc_named(name) for name in named)
+            products = self.product or (chosen.name if has_them else None)
+        return [column.profile for column in chosen_columns(products, self.socs, chosen.release)]
+
+
 def compared_timelines(
     operator: str,
     arguments: Mapping[str, Any],
+    devices: ComparedDevices,
     *,
-    product: str | Path | Profile | None = None,
-    soc: str | None = None,
-    release: str | None = None,
-    products: Names = None,
-    socs: Names = None,
     vary: str | None = None,
     calibration: str | Path | None = None,
     deterministic: bool = False,
@@ -93,18 +118,16 @@ def compared_timelines(
     Raises
     ------
     UsageError
-        For unknown names, and for a product or SoC that is given twice.
+        For unknown names.
     AclnnError
         With the product's status when every call is refused.
     """
-    chosen = load_profile(product, soc, release)
+    profiles = devices.profiles()
     calls = list(_calls(operator, arguments, vary))
     measured = None if calibration is None else load_calibration(Path(calibration))
-    one_spelling("product", product, products)
-    one_spelling("soc", soc, socs)
     rows = []
     for name, call in calls:
-        for profile in _profiles(chosen, product, products, socs):
+        for profile in profiles:
             if measured is not None:
                 measured.require_device(profile)
             modes: dict[str, Any] = {"deterministic": deterministic, "limits": limits}
@@ -130,21 +153,6 @@ def compared_timelines(
 
 def _with_copies(row: ComparedTimeline) -> ComparedTimeline:
     return row if row.plan is None else row._replace(copies_us=copies_us(row.plan, row.profile))
-
-
-def _profiles(chosen: Profile, product: Any, products: Names, socs: Names) -> list[Profile]:
-    """Return the chosen device, or several products and SoCs where these are given.
-
-    ``product``: the product of the chosen device as given, or None.
-    """
-    if products is None and socs is None:
-        return [chosen]
-    listed = items_of(socs or "")
-    named = chosen.product.socs if listed == ["all"] else listed
-    if products is None:
-        has_them = all(chosen.product.soc_named(name) for name in named)
-        products = product or (chosen.name if has_them else None)
-    return [column.profile for column in chosen_columns(products, socs, chosen.release)]
 
 
 def _calls(

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from textwrap import shorten
@@ -26,74 +27,95 @@ OF_POSITION = ("layer_idx", "layer_id", "layer_index", "layer_number")
 """Attributes of a layer that only say which one it is."""
 PLAIN = (bool, int, float, str, type(None))
 """Types of values that are compared as they are."""
-Passes = Callable[[Any, int, int, bool], None]
-"""Runs a model: (model, sequences, tokens of each, whether a mask is given)."""
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
-def recorded_model(
-    config: str | Path | Mapping[str, Any],
-    *,
-    batch: int,
-    sequence: int,
-    dtype: str,
-    optimizer: str | None = None,
-    inference: bool = False,
-    deterministic: bool,
-    sizes: Mapping[str, Any],
-) -> Recording:
-    """Return the calls of a forward and backward pass of a model on the meta device.
+@dataclass(frozen=True)
+class Step:
+    """A step of a model, as :func:`npu_sim.model` takes it.
 
-    With ``inference``, those of the forward passes of a prefill and of a decode.
+    Raises UsageError for a number, a dtype or an optimizer that cannot be.
+    """
+
+    batch: int
+    """Number of sequences."""
+    sequence: int
+    """Tokens of a sequence."""
+    dtype: str = "bf16"
+    """Dtype of weights and activations, one of ``DTYPES``."""
+    optimizer: str | None = None
+    """``adamw`` or None."""
+    inference: bool = False
+    """Whether it is a prefill and a decode, in place of a forward and a backward pass."""
+    deterministic: bool = False
+    """The determinism switch."""
+
+    def __post_init__(self) -> None:
+        for name, number in (("batch", self.batch), ("sequence", self.sequence)):
+            if number < 1:
+                raise UsageError(
+                    name, "{name} = {number} is less than 1", "1 or more", name=name, number=number
+                )
+        if self.dtype not in DTYPES:
+            raise UsageError(
+                "dtype",
+                "dtype = {dtype} is not known",
+                "one of: {names}",
+                names=", ".join(DTYPES),
+                dtype=repr(self.dtype),
+            )
+        if self.optimizer not in (None, ADAMW):
+            raise UsageError(
+                "optimizer",
+                "optimizer = {optimizer} is not known",
+                "one of: {names}",
+                names=ADAMW,
+                optimizer=shown(self.optimizer),
+            )
+        if self.inference and self.optimizer is not None:
+            raise UsageError(
+                "optimizer",
+                "optimizer = {optimizer}: an inference updates no parameters",
+                "leave out optimizer or inference",
+                optimizer=shown(self.optimizer),
+            )
+
+    def run(self, model: Any, is_masked: bool) -> None:
+        """Run the passes of the step; ``is_masked``: whether a mask is given."""
+        if not self.inference:
+            inputs = _inputs(self.batch, self.sequence, is_masked)
+            model(**inputs, labels=inputs["input_ids"]).loss.backward()
+            return
+        with torch.no_grad():
+            for tokens in (self.sequence, 1):
+                model(**_inputs(self.batch, tokens, is_masked))
+
+
+def recorded_model(
+    config: str | Path | Mapping[str, Any], step: Step, sizes: Mapping[str, Any]
+) -> Recording:
+    """Return the calls of a step of a model on the meta device.
+
+    ``sizes`` replace values of the configuration.
 
     Raises UsageError as :func:`npu_sim.model` describes.
     """
-    for name, number in (("batch", batch), ("sequence", sequence)):
-        if number < 1:
-            raise UsageError(
-                name, "{name} = {number} is less than 1", "1 or more", name=name, number=number
-            )
-    if dtype not in DTYPES:
-        raise UsageError(
-            "dtype",
-            "dtype = {dtype} is not known",
-            "one of: {names}",
-            names=", ".join(DTYPES),
-            dtype=repr(dtype),
-        )
-    if optimizer not in (None, ADAMW):
-        raise UsageError(
-            "optimizer",
-            "optimizer = {optimizer} is not known",
-            "one of: {names}",
-            names=ADAMW,
-            optimizer=shown(optimizer),
-        )
-    if inference and optimizer is not None:
-        raise UsageError(
-            "optimizer",
-            "optimizer = {optimizer}: an inference updates no parameters",
-            "leave out optimizer or inference",
-            optimizer=shown(optimizer),
-        )
-    passes = _inference if inference else _training
     values = {**_content(config), **sizes}
     with _offline_transformers() as transformers:
         kind = _require_kind(transformers, values, sizes)
         values.pop("model_type")
 
         def build(values: Mapping[str, Any]) -> Any:
-            return _model_of(transformers, kind, values, DTYPES[dtype])
+            return _model_of(transformers, kind, values, DTYPES[step.dtype])
 
         def record(model: Any, values: Mapping[str, Any]) -> Recording:
-            repeats = _merge_equal_layers(model, keeps_first=inference)
+            repeats = _merge_equal_layers(model, keeps_first=step.inference)
             try:
-                return _recorded(model, repeats, passes, batch, sequence, deterministic, optimizer)
+                return _recorded(model, step, repeats)
             except UsageError:  # also from code that takes layers by their numbers
                 if max(repeats.values(), default=1) == 1:
                     raise
-                whole = build(values)
-                return _recorded(whole, {}, passes, batch, sequence, deterministic, optimizer)
+                return _recorded(build(values), step, {})
 
         model = None
         try:
@@ -135,23 +157,15 @@ def _culprit(
     return ""
 
 
-def _recorded(
-    model: Any,
-    repeats: Mapping[torch.nn.Module, int],
-    passes: Passes,
-    batch: int,
-    sequence: int,
-    deterministic: bool,
-    optimizer: str | None = None,
-) -> Recording:
+def _recorded(model: Any, step: Step, repeats: Mapping[torch.nn.Module, int]) -> Recording:
     """Return the calls of a model; ``repeats`` has layers that stand for several."""
     failure: Exception | None = None
     # Models read the values of masks of two dimensions, but not of this form, or make their own.
     for is_masked in (True, False):
-        recorder = Recorder(repeats, is_engine=passes is _inference)
+        recorder = Recorder(repeats, is_engine=step.inference)
         try:
-            with _deterministic(deterministic), recorder.watching():
-                passes(model, batch, sequence, is_masked)
+            with _deterministic(step.deterministic), recorder.watching():
+                step.run(model, is_masked)
             break
         except Exception as error:  # whatever the model's code raises without values
             failure = failure or error
@@ -163,7 +177,7 @@ def _recorded(
             "npu-sim record with a script that trains a small model on the CPU",
             error=_in_short(failure),
         ) from failure
-    if optimizer is not None:
+    if step.optimizer is not None:
         _add_updates(recorder, model, repeats)
     return recorder.recording
 
@@ -174,19 +188,6 @@ def _inputs(batch: int, sequence: int, is_masked: bool) -> dict[str, Any]:
     shape = (batch, 1, sequence, sequence)
     mask = torch.ones(shape, dtype=torch.bool, device="meta") if is_masked else None
     return {"input_ids": tokens, "attention_mask": mask}
-
-
-def _training(model: Any, batch: int, sequence: int, is_masked: bool) -> None:
-    """Run a forward and backward pass."""
-    inputs = _inputs(batch, sequence, is_masked)
-    model(**inputs, labels=inputs["input_ids"]).loss.backward()
-
-
-def _inference(model: Any, batch: int, sequence: int, is_masked: bool) -> None:
-    """Run a prefill of whole sequences, and a decode of one token of each."""
-    with torch.no_grad():
-        for tokens in (sequence, 1):
-            model(**_inputs(batch, tokens, is_masked))
 
 
 def _add_updates(

@@ -10,7 +10,7 @@ torch = pytest.importorskip(
 
 import npu_sim.torch  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
-from npu_sim.torch.models import _recorded, _training  # noqa: E402
+from npu_sim.torch.models import Step, _recorded  # noqa: E402
 
 LISTS = ("params", "grads", "exp_avgs", "exp_avg_sqs")
 ARGUMENTS = ("var", "m", "v", "max_grad_norm")
@@ -126,7 +126,7 @@ class Small(torch.nn.Module):
 @pytest.mark.parametrize("optimizer", [None, "adamw"])
 def test_a_model_with_an_optimizer_updates_every_parameter(optimizer):
     model = Small().to("meta")
-    recording = _recorded(model, {model.layer: 3}, _training, 1, 16, False, optimizer)
+    recording = _recorded(model, Step(1, 16, optimizer=optimizer), {model.layer: 3})
     assert recording.count("apply_adam_w_v2") == (7 if optimizer else 0)
     elements = [line["inputs"]["var"] for line in recording if line["op"] == "apply_adam_w_v2"]
     assert sorted(elements) == (["16:fp32", "4:fp32"] if optimizer else [])

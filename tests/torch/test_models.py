@@ -233,11 +233,10 @@ def test_equal_layers_in_a_row_count_as_if_each_ran(transformers, monkeypatch, k
     values |= {"model_type": kind} | {
         name: 2 for name in default if name.startswith(("num_experts", "n_routed", "num_local_exp"))
     }
-    options = {"batch": 1, "sequence": 8, "dtype": "bf16", "deterministic": False, "sizes": {}}
-    options["inference"] = inference
-    merged = models.recorded_model(values, **options).as_dict()
+    step = models.Step(batch=1, sequence=8, inference=inference)
+    merged = models.recorded_model(values, step, {}).as_dict()
     monkeypatch.setattr(models, "_merge_equal_layers", lambda model, keeps_first: {})
-    assert merged == models.recorded_model(values, **options).as_dict()
+    assert merged == models.recorded_model(values, step, {}).as_dict()
 
 
 def test_a_thousand_layers_are_counted(transformers):

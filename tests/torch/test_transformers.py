@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'npu_
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 from npu_sim.status import UsageError  # noqa: E402
-from npu_sim.torch.models import recorded_model  # noqa: E402
+from npu_sim.torch.models import Step, recorded_model  # noqa: E402
 
 pytestmark = pytest.mark.long
 
@@ -41,9 +41,7 @@ def recorded(kind):
     """Return the calls of a type by operator, and what is left; or why it cannot be recorded."""
     sizes = FEWER_LAYERS.get(kind, {})
     try:
-        recording = recorded_model(
-            kind, batch=2, sequence=64, dtype="bf16", deterministic=False, sizes=sizes
-        )
+        recording = recorded_model(kind, Step(batch=2, sequence=64), sizes)
     except UsageError as error:
         return {"refused": error.message}
     calls = Counter()

@@ -17,7 +17,7 @@ from npu_sim.operators.timelines import timed_plan, tracks
 from npu_sim.show.text import overflow_text
 from npu_sim.show.timeline_report import MOST_DRAWN, timeline_report
 from npu_sim.status import UsageError
-from npu_sim.sweeps.timelines import compared_timelines
+from npu_sim.sweeps.timelines import ComparedDevices, compared_timelines
 from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE, write_trace
 
 
@@ -51,11 +51,9 @@ def timeline_command(operator: str, arguments: Arguments, options: TimelineOptio
     compared = compared_timelines(
         operator,
         typed_specs(operator, arguments),
-        product=options.product,
-        soc=options.soc,
-        release=options.release,
-        products=options.products,
-        socs=options.socs,
+        ComparedDevices(
+            options.product, options.soc, options.release, options.products, options.socs
+        ),
         vary=options.vary,
         calibration=options.calibration,
         deterministic=options.deterministic,
