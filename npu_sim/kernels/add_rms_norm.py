@@ -48,6 +48,8 @@ from npu_sim.kernels.vectors.lanes_edges import load_like, load_some, streams_ro
 from npu_sim.kernels.vectors.row_sums import LANE_COUNT, add_lanes, clear, keep_lanes
 from npu_sim.numbers.scalars import widen
 
+INFINITY = np.float32(np.inf)
+
 
 class Rows(NamedTuple):
     """Inputs and outputs of a call; see `add_rms_norm`."""
@@ -61,29 +63,26 @@ class Rows(NamedTuple):
 
 
 class Arithmetic(NamedTuple):
-    """Where a product rounds."""
+    """Where a product rounds; by default, x and y once."""
 
-    squares_rounded: bool
+    squares_rounded: bool = False
     """Whether the sum is rounded to the dtype of x before it is squared."""
-    rereads: bool
+    rereads: bool = False
     """Whether y is computed from x as it is stored."""
-    rounds_twice: bool
+    rounds_twice: bool = False
     """Whether y is rounded before gamma too."""
-    scales_squares: bool
+    scales_squares: bool = False
     """Whether every square is divided by the columns, instead of their sum."""
-    clears_sign: bool
+    clears_sign: bool = False
     """Whether x is stored plus 0, so that -0 becomes 0."""
-    largest: float
-    """Largest magnitude where overflows saturate; inf elsewhere."""
+    largest: np.float32 = INFINITY
+    """Largest magnitude where overflows saturate."""
 
 
 class Settings(NamedTuple):
     """Constants of a call."""
 
-    squares_rounded: bool
-    rereads: bool
-    rounds_twice: bool
-    largest: np.float32
+    arithmetic: Arithmetic
     scale: np.float32
     """Factor of a square."""
     average: np.float32
@@ -112,7 +111,7 @@ def _rounded(lanes: Lanes, like: Any, settings: Settings) -> Lanes:
 
 @device_function
 def _saturated(lanes: Lanes, like: Any, settings: Settings) -> Lanes:
-    return rounded(saturated(lanes, settings.largest), like)
+    return rounded(saturated(lanes, settings.arithmetic.largest), like)
 
 
 @device_function
@@ -126,7 +125,7 @@ def _put_sums(x1: Any, x2: Any, settings: Settings, round_lanes: Any, sums: Floa
                 sums[column] = widen(x1[column]) + widen(x2[column])
             clear(sums[x1.size : begin + ORDERED_LANES])
             lanes = load_ordered(sums, begin)
-        if settings.squares_rounded:
+        if settings.arithmetic.squares_rounded:
             lanes = round_lanes(lanes, x1, settings)
         store_lanes(sums, begin, lanes)
 
@@ -191,36 +190,26 @@ def _x_part(inputs: Any, column: int, begin: int, stop: int) -> Lanes:
 def _scale(lanes: Lanes, gamma: Lanes, row: Scaled, round_lanes: Any) -> Lanes:
     """Return some elements of y, before they are stored."""
     settings = row.settings
-    if settings.rereads:
+    if settings.arithmetic.rereads:
         lanes = round_lanes(lanes, row.y, settings) + settings.addend
     lanes = lanes * row.rstd
-    if settings.rounds_twice:
+    if settings.arithmetic.rounds_twice:
         lanes = round_lanes(lanes, row.y, settings)
     return lanes * gamma
 
 
 @device_function
-def _y_line(row: Scaled, column: int) -> Lanes:
+def _y_line(inputs: Any, column: int) -> Lanes:
+    row, round_lanes = inputs
     gamma = load_like(row.gamma, column, row.y)
-    return _scale(load_like(row.sums, column, row.y), gamma, row, _rounded)
+    return _scale(load_like(row.sums, column, row.y), gamma, row, round_lanes)
 
 
 @device_function
-def _y_part(row: Scaled, column: int, begin: int, stop: int) -> Lanes:
+def _y_part(inputs: Any, column: int, begin: int, stop: int) -> Lanes:
+    row, round_lanes = inputs
     gamma = load_some(row.gamma, column, begin, stop, row.y)
-    return _scale(load_some(row.sums, column, begin, stop, row.y), gamma, row, _rounded)
-
-
-@device_function
-def _saturated_y_line(row: Scaled, column: int) -> Lanes:
-    gamma = load_like(row.gamma, column, row.y)
-    return _scale(load_like(row.sums, column, row.y), gamma, row, _saturated)
-
-
-@device_function
-def _saturated_y_part(row: Scaled, column: int, begin: int, stop: int) -> Lanes:
-    gamma = load_some(row.gamma, column, begin, stop, row.y)
-    return _scale(load_some(row.sums, column, begin, stop, row.y), gamma, row, _saturated)
+    return _scale(load_some(row.sums, column, begin, stop, row.y), gamma, row, round_lanes)
 
 
 @device_function
@@ -233,13 +222,11 @@ def _compute_rows(
     round_lanes: Any,
     sum_row: Any,
     root: Any,
-    y_line: Any,
-    y_part: Any,
 ) -> None:
     """Compute a chunk of the rows.
 
-    The functions are constants of a kernel: ``sum_row(values, split, scale, scratch)`` and
-    ``root(total, average, epsilon)``; ``y_line`` and ``y_part`` as in `write_row`.
+    The functions are constants of a kernel: ``round_lanes(lanes, like, settings)``,
+    ``sum_row(values, split, scale, scratch)`` and ``root(total, average, epsilon)``.
     """
     count, chunks, columns = len(rows.x1), len(scratch), rows.x1.shape[1]
     sums, others = scratch[chunk][:columns], scratch[chunk][columns + ORDERED_LANES :]
@@ -252,26 +239,15 @@ def _compute_rows(
             x = rows.x[row]
             write_row((sums, settings.addend, x), x, settings.streams, _x_line, _x_part)
         y = rows.y[row]
-        inputs = Scaled(sums, rows.gamma, y, rstd, settings)
-        write_row(inputs, y, settings.streams, y_line, y_part)
+        inputs = Scaled(sums, rows.gamma, y, rstd, settings), round_lanes
+        write_row(inputs, y, settings.streams, _y_line, _y_part)
     end_streams()
 
 
 @kernel
 def _lane_rows(chunk: int, rows: Rows, settings: Settings, split: Split, scratch: Floats) -> None:
     """Sum in lane accumulators, whole rows or in pieces."""
-    _compute_rows(
-        chunk,
-        rows,
-        settings,
-        split,
-        scratch,
-        _rounded,
-        _scaled_sums,
-        inverse_root,
-        _y_line,
-        _y_part,
-    )
+    _compute_rows(chunk, rows, settings, split, scratch, _rounded, _scaled_sums, inverse_root)
 
 
 @kernel
@@ -279,34 +255,19 @@ def _saturated_rows(
     chunk: int, rows: Rows, settings: Settings, split: Split, scratch: Floats
 ) -> None:
     """Sum in lane accumulators where overflows saturate."""
-    _compute_rows(
-        chunk,
-        rows,
-        settings,
-        split,
-        scratch,
-        _saturated,
-        _scaled_sums,
-        inverse_root,
-        _saturated_y_line,
-        _saturated_y_part,
-    )
+    _compute_rows(chunk, rows, settings, split, scratch, _saturated, _scaled_sums, inverse_root)
 
 
 @kernel
 def _folded_rows(chunk: int, rows: Rows, settings: Settings, split: Split, scratch: Floats) -> None:
     """Ascend 950, key 1000."""
-    _compute_rows(
-        chunk, rows, settings, split, scratch, _rounded, _folded_sum, refined_root, _y_line, _y_part
-    )
+    _compute_rows(chunk, rows, settings, split, scratch, _rounded, _folded_sum, refined_root)
 
 
 @kernel
 def _listed_rows(chunk: int, rows: Rows, settings: Settings, split: Split, scratch: Floats) -> None:
     """Ascend 950, key 2000."""
-    _compute_rows(
-        chunk, rows, settings, split, scratch, _rounded, _listed_sum, normal_root, _y_line, _y_part
-    )
+    _compute_rows(chunk, rows, settings, split, scratch, _rounded, _listed_sum, normal_root)
 
 
 def add_rms_norm(
@@ -346,10 +307,7 @@ def add_rms_norm(
     }[split.path]
     average = np.float32(1) / np.float32(columns)
     settings = Settings(
-        squares_rounded=arithmetic.squares_rounded,
-        rereads=arithmetic.rereads,
-        rounds_twice=arithmetic.rounds_twice,
-        largest=np.float32(arithmetic.largest),
+        arithmetic,
         scale=average if arithmetic.scales_squares else ONE,
         average=ONE if arithmetic.scales_squares else average,
         epsilon=epsilon,

@@ -28,6 +28,7 @@ from npu_sim.tiling.common import (
     VECTOR_LANES,
     Field,
     FieldRun,
+    Part,
     Raw,
     Shape,
     Structure,
@@ -51,6 +52,8 @@ from npu_sim.tiling.rms_norm import (
     WIDEST_16_BIT,
     WIDEST_FP32,
     WORKSPACE_BYTES,
+    RowGroups,
+    row_groups,
     usable_bytes,
     vendor_epsilon,
 )
@@ -228,15 +231,7 @@ class Tiling(NamedTuple):
     ]
     average_factor: Annotated[float, Field("1 / col in fp32", FP32_VALUE, "avg_factor")]
     columns_aligned: Annotated[int, _later("columns of a padded row", "col + 15", "num_col_align")]
-    last_block_factor: Annotated[int, _later("rows of the last core", "row", "last_block_factor")]
-    row_loop: Annotated[int, _later("groups of rows of a core", "row", "row_loop")]
-    last_block_row_loop: Annotated[
-        int, _later("groups of rows of the last core", "row", "last_block_row_loop")
-    ]
-    row_tail: Annotated[int, _later("rows of the last group of a core", "row", "row_tail")]
-    last_block_row_tail: Annotated[
-        int, _later("rows of the last group of the last core", "row", "last_block_row_tail")
-    ]
+    groups: Annotated[RowGroups, Part(prefix="", switch="later_fields")]
     fp32_repeats: Annotated[
         int, _later("whole fp32 instructions in a merged row", "col", "mul_loop_fp32")
     ]
@@ -281,7 +276,6 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     if factor <= 0 or sum(buffers_of(key, factor, ub_factor, problem)) > there:
         return NO_TILING
     block_dim, rows_per_core, last = equal_parts(row, cores)
-    row_loop, last_row_loop = ceil_div(rows_per_core, factor), ceil_div(last, factor)
     # These fields are 0 on other templates.
     wide = columns_aligned(problem)
     merged = wide if key == KEY_MERGE_N else 0
@@ -298,11 +292,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         ub_factor=ub_factor,
         average_factor=float(np.float32(1) / np.float32(col)),
         columns_aligned=wide,
-        last_block_factor=last,
-        row_loop=row_loop,
-        last_block_row_loop=last_row_loop,
-        row_tail=rows_per_core - (row_loop - 1) * factor,
-        last_block_row_tail=last - (last_row_loop - 1) * factor,
+        groups=row_groups(rows_per_core, last, factor),
         fp32_repeats=merged // VECTOR_LANES,
         fp32_tail=merged % VECTOR_LANES,
         fp32_stride=merged // FP32_PER_BLOCK % 256,

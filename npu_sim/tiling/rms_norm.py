@@ -29,6 +29,7 @@ from npu_sim.tiling.common import (
     VECTOR_LANES,
     Field,
     FieldRun,
+    Part,
     Raw,
     Shape,
     Structure,
@@ -250,6 +251,32 @@ def buffer_shape(problem: Problem, device: Device, rules: Any, key: int) -> tupl
     return RSTD_ROWS, columns_aligned(problem) if is_mixed(problem) else widest_row(problem)
 
 
+class RowGroups(NamedTuple):
+    """Groups of rows of a core and of the last one."""
+
+    last_block_factor: Annotated[int, Field("rows of the last core", "row", "last_block_factor")]
+    row_loop: Annotated[int, Field("groups of rows of a core", "row", "row_loop")]
+    last_block_row_loop: Annotated[
+        int, Field("groups of rows of the last core", "row", "last_block_row_loop")
+    ]
+    row_tail: Annotated[int, Field("rows of the last group of a core", "row", "row_tail")]
+    last_block_row_tail: Annotated[
+        int, Field("rows of the last group of the last core", "row", "last_block_row_tail")
+    ]
+
+
+def row_groups(rows: int, last: int, factor: int) -> RowGroups:
+    """Return the groups of ``factor`` rows of cores that take ``rows``, the last one ``last``."""
+    loop, last_loop = ceil_div(rows, factor), ceil_div(last, factor)
+    return RowGroups(
+        last_block_factor=last,
+        row_loop=loop,
+        last_block_row_loop=last_loop,
+        row_tail=rows - (loop - 1) * factor,
+        last_block_row_tail=last - (last_loop - 1) * factor,
+    )
+
+
 def _added(help: str, bound: str, vendor: str) -> Field:
     """Return a field that the release adds with is_performance."""
     return Field(help, bound, vendor, switch="performance_fields")
@@ -280,15 +307,7 @@ class Tiling(NamedTuple):
         ),
     ]
     average_factor: Annotated[float, Field("1 / col in fp32", FP32_VALUE, "avg_factor")]
-    last_block_factor: Annotated[int, _added("rows of the last core", "row", "last_block_factor")]
-    row_loop: Annotated[int, _added("groups of rows of a core", "row", "row_loop")]
-    last_block_row_loop: Annotated[
-        int, _added("groups of rows of the last core", "row", "last_block_row_loop")
-    ]
-    row_tail: Annotated[int, _added("rows of the last group of a core", "row", "row_tail")]
-    last_block_row_tail: Annotated[
-        int, _added("rows of the last group of the last core", "row", "last_block_row_tail")
-    ]
+    groups: Annotated[RowGroups, Part(prefix="", switch="performance_fields")]
     whole_repeats: Annotated[
         int, _added("whole vector instructions in a padded row", "col", "mul_loop")
     ]
@@ -348,7 +367,6 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         rows_per_core = align(rows_per_core, INFERENCE_ROW_STEP)
     block_dim = ceil_div(problem.row, rows_per_core)
     last = problem.row - (block_dim - 1) * rows_per_core
-    row_loop, last_row_loop = ceil_div(rows_per_core, factor), ceil_div(last, factor)
     return Tiling(
         status=SUCCESS,
         tiling_key=key,
@@ -361,11 +379,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         row_factor=factor,
         ub_factor=ub_factor,
         average_factor=float(np.float32(1) / np.float32(problem.col)),
-        last_block_factor=last,
-        row_loop=row_loop,
-        last_block_row_loop=last_row_loop,
-        row_tail=rows_per_core - (row_loop - 1) * factor,
-        last_block_row_tail=last - (last_row_loop - 1) * factor,
+        groups=row_groups(rows_per_core, last, factor),
         whole_repeats=wide // VECTOR_LANES,
         repeat_tail=wide % VECTOR_LANES,
         # 8 bits: it wraps around from 2048 columns on, where it is not used (page, "Fields").

@@ -33,7 +33,7 @@ def same(got, expected):
 
 def compute(x1, x2, gamma, epsilon=1e-6, key=0, piece=0, saturates=False, asks_x=True):
     dtype = x1.dtype
-    largest = (65504 if dtype == np.float16 else np.finfo(F).max) if saturates else np.inf
+    largest = F(65504 if dtype == np.float16 else np.finfo(F).max) if saturates else F(np.inf)
     is_unrounded = key in (0, 1)
     arithmetic = kernels.Arithmetic(
         squares_rounded=dtype == np.float16 or (dtype == BF16 and not is_unrounded),
@@ -175,7 +175,7 @@ def test_a_sum_that_is_not_asked_for_is_not_written():
 )
 def test_ascend_950_normalises_the_unrounded_sum(dtype, columns, split):
     x1, x2, gamma = inputs(3, columns, dtype)
-    arithmetic = kernels.Arithmetic(False, False, False, False, False, np.inf)
+    arithmetic = kernels.Arithmetic()
     y, rstd, x = np.empty_like(x1), np.empty(3, F), np.empty_like(x1)
     kernels.add_rms_norm(
         *map(storage_view, (x1, x2, gamma)),

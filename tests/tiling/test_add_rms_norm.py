@@ -61,7 +61,7 @@ def test_every_row_belongs_to_exactly_one_core(problem, device, rules):
     ranges = [row_range(tiling, core) for core in range(tiling.block_dim)]
     assert [ranges[0][0], ranges[-1][1]] == [0, problem.row]
     assert all(left[1] == right[0] for left, right in pairwise(ranges))
-    assert ranges[-1][1] - ranges[-1][0] == tiling.last_block_factor
+    assert ranges[-1][1] - ranges[-1][0] == tiling.groups.last_block_factor
     assert 1 <= tiling.block_dim <= device.vector_cores
 
 

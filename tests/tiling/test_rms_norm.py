@@ -111,15 +111,16 @@ def test_every_row_belongs_to_exactly_one_core(problem, device, rules):
         for left, right in pairwise([*ranges, (problem.row, None)])
     )
     assert all(stop - start == tiling.block_factor for start, stop in ranges[:-1])
-    assert ranges[-1][1] - ranges[-1][0] == tiling.last_block_factor
+    assert ranges[-1][1] - ranges[-1][0] == tiling.groups.last_block_factor
 
 
 @given(problems(), devices, any_rules)
 def test_groups_of_rows_add_up(problem, device, rules):
     tiling = tiler.tile(problem, device, rules)
+    groups = tiling.groups
     for loop, tail, total in (
-        (tiling.row_loop, tiling.row_tail, tiling.block_factor),
-        (tiling.last_block_row_loop, tiling.last_block_row_tail, tiling.last_block_factor),
+        (groups.row_loop, groups.row_tail, tiling.block_factor),
+        (groups.last_block_row_loop, groups.last_block_row_tail, groups.last_block_factor),
     ):
         assert 0 < tail <= tiling.row_factor
         assert (loop - 1) * tiling.row_factor + tail == total

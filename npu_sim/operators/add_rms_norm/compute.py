@@ -3,7 +3,7 @@
 Source: specification page ``add_rms_norm``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +13,8 @@ from npu_sim.numbers.formats import kernel_input
 from npu_sim.numbers.values import normal
 from npu_sim.operators.add_rms_norm.plan import UNROUNDED, template_of
 from npu_sim.operators.shared.normalised_rows.compute import (
-    BLOCK_ELEMENTS,
     draw_gamma,
+    normalised_rows,
     overflowing_rows,
 )
 from npu_sim.status import NotModelledError
@@ -36,17 +36,17 @@ def split_of(case: Case) -> "Split":
 
 def arithmetic_of(case: Case) -> "Arithmetic":
     """Return where the product rounds (page, "Kernels and accumulation order")."""
-    from npu_sim.kernels.add_rms_norm import Arithmetic
+    from npu_sim.kernels.add_rms_norm import INFINITY, Arithmetic
 
     key, dtype = template_of(case), case.row.dtype
-    largest = FORMATS[case.specs["x1"].dtype].largest_finite if case.profile.saturates else np.inf
+    largest = np.float32(FORMATS[case.specs["x1"].dtype].largest_finite)
     return Arithmetic(
         squares_rounded=dtype == FP16 or (dtype == BF16 and key not in UNROUNDED),
         rereads=key == tiler.KEY_SPLIT_D,
         rounds_twice=dtype != FP32,
         scales_squares=True,
         clears_sign=dtype == FP32 and key in UNROUNDED,
-        largest=largest,
+        largest=largest if case.profile.saturates else INFINITY,
     )
 
 
@@ -67,34 +67,43 @@ def compute_rows(run: Run, rows: int, split: "Split", arithmetic: "Arithmetic") 
             given=case.row.col,
             columns=case.row.last_axis,
         )
-    with run.watch.stage("load"):
-        from npu_sim.kernels.add_rms_norm import add_rms_norm
     with run.watch.stage("check"):
         run.caveats = unsupported_values(run.tensors) if case.profile.saturates else ()
     with run.watch.stage("compute"):
         shape = (case.row.row, case.row.col)
-        x1, x2 = (run.stored(name).reshape(shape)[:rows] for name in ("x1", "x2"))
         y = run.written("y").reshape(shape)[:rows]
-        x = run.written("x").reshape(shape)[:rows] if "x" in run.outputs else x1[:0]
+        x = run.written("x").reshape(shape)[:rows] if "x" in run.outputs else y[:0]
         is_given = "rstd" in run.outputs
         rstd = run.written("rstd").reshape(-1) if is_given else np.empty(rows, np.float32)
-        gamma, epsilon = run.stored("gamma").reshape(-1), to_fp32(case.arguments.epsilon)
-        add_rms_norm(x1, x2, gamma, split, arithmetic, epsilon, y, rstd, x)
+        _write_rows(case, run.stored, split, arithmetic, (y, rstd, x))
     sums = run.outputs["x" if "x" in run.outputs else "y"].reshape(shape)[:rows]
     run.caveats += overflowing_rows(sums, rstd)
+
+
+def _write_rows(
+    case: Case,
+    stored: Callable[[str], np.ndarray],
+    split: "Split",
+    arithmetic: "Arithmetic",
+    outputs: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    """Write y, rstd and x of as many rows as y has, from storage arrays by name."""
+    from npu_sim.kernels.add_rms_norm import add_rms_norm
+
+    shape, (y, rstd, x) = (case.row.row, case.row.col), outputs
+    x1, x2 = (stored(name).reshape(shape)[: len(y)] for name in ("x1", "x2"))
+    epsilon = to_fp32(case.arguments.epsilon)
+    add_rms_norm(x1, x2, stored("gamma").reshape(-1), split, arithmetic, epsilon, y, rstd, x)
 
 
 def inverse_roots(
     case: Case, tensors: Mapping[str, np.ndarray], split: "Split", arithmetic: "Arithmetic"
 ) -> np.ndarray:
     """Return rstd of every row, of a call that does not give it too."""
-    from npu_sim.kernels.add_rms_norm import add_rms_norm
-
-    shape = (case.row.row, case.row.col)
-    x1, x2 = (kernel_input(tensors[name]).reshape(shape) for name in ("x1", "x2"))
-    gamma, epsilon = kernel_input(tensors["gamma"]).reshape(-1), to_fp32(case.arguments.epsilon)
-    rstd, y = np.empty(case.row.row, np.float32), np.empty_like(x1)
-    add_rms_norm(x1, x2, gamma, split, arithmetic, epsilon, y, rstd, x1[:0])
+    stored = {name: kernel_input(tensor) for name, tensor in tensors.items()}
+    y = np.empty((case.row.row, case.row.col), stored["x1"].dtype)
+    rstd = np.empty(case.row.row, np.float32)
+    _write_rows(case, stored.__getitem__, split, arithmetic, (y, rstd, y[:0]))
     return rstd
 
 
@@ -102,23 +111,15 @@ def formula(
     arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
 ) -> dict[str, np.ndarray]:
     """Return y, rstd and x by their formulas (page, "Formula")."""
-    gamma = tensors["gamma"].astype(precision).reshape(-1)
-    x1, x2 = (tensors[name].reshape(-1, gamma.size) for name in ("x1", "x2"))
-    x, y, rstd = np.empty(x1.shape, precision), np.empty(x1.shape, precision), []
-    step = max(1, BLOCK_ELEMENTS // gamma.size)
-    for begin in range(0, len(x1), step):
-        rows = slice(begin, begin + step)
-        x[rows] = x1[rows].astype(precision) + x2[rows].astype(precision)
-        mean = np.mean(x[rows] * x[rows], axis=1)
-        rstd.append(1 / np.sqrt(mean + precision.type(arguments.epsilon)))
-        y[rows] = x[rows] * rstd[-1][:, None] * gamma
-    shape, rank = tensors["x1"].shape, tensors["gamma"].ndim
+    gamma, shape = tensors["gamma"], tensors["x1"].shape
+    x = np.add(tensors["x1"], tensors["x2"], dtype=precision)
+    rows = x.reshape(-1, gamma.size)
+    y, rstd = normalised_rows(rows, gamma.reshape(-1), arguments.epsilon, precision)
     results = {"y": y.reshape(shape)}
     if arguments.outputs == "full":
-        leading = shape[: len(shape) - rank]
-        results["rstd"] = np.concatenate(rstd).reshape(leading + (1,) * rank)
+        results["rstd"] = rstd.reshape(shape[: len(shape) - gamma.ndim] + (1,) * gamma.ndim)
     if arguments.outputs != "y_only":
-        results["x"] = x.reshape(shape)
+        results["x"] = x
     return results
 
 

@@ -9,35 +9,31 @@ from typing import Any
 from npu_sim.framework.vocabulary import (
     NPU_ARCH_A2_A3,
     NPU_ARCH_ATLAS_INFERENCE,
-    SYSTEM_WORKSPACE,
     Case,
     Caveat,
     Condition,
+    Decision,
     Description,
-    Evidence,
     Launch,
     LaunchTensor,
     Text,
     WorkspacePart,
     caveat,
-    ceil_div,
-    counted,
     decision,
     vector_plan,
 )
 from npu_sim.operators.add_rms_norm.declaration import is_hand_written, takes_any_columns
 from npu_sim.operators.shared.launches import Executor
-from npu_sim.operators.shared.normalised_rows.plan import zero_epsilon_caveats
+from npu_sim.operators.shared.normalised_rows.plan import (
+    KERNEL_PARTS,
+    copied_outputs,
+    rows_per_core,
+    zero_epsilon_caveats,
+)
 from npu_sim.plans.model import intermediate
 from npu_sim.tiling import add_rms_norm as tiler
 from npu_sim.tiling.common import BF16, BLOCK_BYTES, FP32, UINT32_MASK
-from npu_sim.tiling.rms_norm import (
-    MERGE_COLUMNS,
-    UNTOUCHED_BYTES,
-    WIDEST_16_BIT,
-    WIDEST_FP32,
-    row_range,
-)
+from npu_sim.tiling.rms_norm import MERGE_COLUMNS, WIDEST_16_BIT, WIDEST_FP32, row_range
 
 PATHS = {
     tiler.KEY_NORMAL: "normal",
@@ -82,14 +78,6 @@ MULTI = Condition(
     ("col",),
 )
 CONDITIONS = (SPLIT, SINGLE, MERGE, MULTI)
-LAST_DECISION = {
-    tiler.KEY_SPLIT_D: 1,
-    tiler.KEY_SINGLE_ROW: 2,
-    tiler.KEY_MERGE_N: 3,
-    tiler.KEY_MULTI_N: 4,
-    tiler.KEY_NORMAL: 4,
-}
-"""Number of the conditions that decide a template."""
 
 
 def template_of(case: Case) -> int:
@@ -100,7 +88,6 @@ def template_of(case: Case) -> int:
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     tiling, key = case.tiling, template_of(case)
-    values = {"row": case.row.row, "col": case.row.col, "col_align": tiling.columns_aligned}
     sizes = tiler.buffers_of(key, tiling.row_factor, tiling.ub_factor, case.row)
     return description(
         case,
@@ -109,11 +96,18 @@ def describe(case: Case) -> Description:
         per_core=_per_core(case, key),
         buffers=sizes._asdict(),
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
-        conditions=lambda: [
-            decision(case, condition, **values) for condition in CONDITIONS[: LAST_DECISION[key]]
-        ],
+        conditions=lambda: _decisions(case),
         caveats=(*_caveats(case, key), *common_caveats(case)),
     )
+
+
+def _decisions(case: Case) -> Iterator[Decision]:
+    """Yield the conditions up to the first that holds."""
+    row, aligned = case.row, case.tiling.columns_aligned
+    for condition in CONDITIONS:
+        yield decision(case, condition, row=row.row, col=row.col, col_align=aligned)
+        if condition.holds(row, case.device, case.rules):
+            return
 
 
 def description(case: Case, **fields: Any) -> Description:
@@ -133,15 +127,7 @@ def description(case: Case, **fields: Any) -> Description:
 
 def _parts(case: Case) -> list[WorkspacePart]:
     """Return the kernel's own workspace by part."""
-    parts = [
-        SYSTEM_WORKSPACE,
-        WorkspacePart(
-            name="untouched",
-            bytes=UNTOUCHED_BYTES,
-            kind="kernel",
-            note="no kernel reads or writes it",
-        ),
-    ]
+    parts = [*KERNEL_PARTS]
     counted_bytes = case.tiling.workspace_bytes - sum(part.bytes for part in parts)
     if counted_bytes:
         parts.append(
@@ -152,19 +138,8 @@ def _parts(case: Case) -> list[WorkspacePart]:
                 note="4 bytes for every element, which no kernel reads or writes",
             )
         )
-    if not is_hand_written(case.row.in_place, case.rules):
-        parts += [
-            WorkspacePart(
-                name=Text("copy of {name}", name=output.name),
-                bytes=0,
-                kind="kernel",
-                evidence=Evidence.UNKNOWN,
-                note="not published",
-            )
-            for output in case.outputs
-            if not case.specs[output.name].contiguous
-        ]
-    return parts
+    is_first = is_hand_written(case.row.in_place, case.rules)
+    return parts if is_first else parts + copied_outputs(case)
 
 
 def _launches(case: Case, kernel: str) -> tuple[Launch, ...]:
@@ -220,22 +195,9 @@ def _path_reason(case: Case, key: int) -> str:
 
 
 def _per_core(case: Case, key: int) -> str:
-    tiling = case.tiling
-    groups = Text(
-        "{groups} of up to {rows} rows",
-        groups=counted(tiling.row_loop, "group"),
-        rows=min(tiling.row_factor, tiling.block_factor),
-    )
     if key == tiler.KEY_SINGLE_ROW:
         return Text("one row")
-    if key != tiler.KEY_SPLIT_D:
-        return groups
-    return Text(
-        "{groups}, {pieces} pieces of up to {ub_factor} columns",
-        groups=groups,
-        pieces=ceil_div(tiling.columns, tiling.ub_factor),
-        ub_factor=tiling.ub_factor,
-    )
+    return rows_per_core(case, is_split=key == tiler.KEY_SPLIT_D)
 
 
 def common_caveats(case: Case) -> Iterator[Caveat]:
@@ -328,7 +290,7 @@ def _caveats(case: Case, key: int) -> Iterator[Caveat]:
             used=tiling.block_dim,
             cores=cores,
             rows=tiling.block_factor,
-            last=tiling.last_block_factor,
+            last=tiling.groups.last_block_factor,
         )
 
 

@@ -8,55 +8,45 @@ operands; an operand whose buffer is not published is assumed to be in the buffe
 values. A block reduction counts as the sum of a repeat (a model).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from npu_sim.framework.vocabulary import (
-    VECTOR_LANES,
-    Plan,
-    TensorSpec,
-    align,
-    ceil_div,
-    release_rules,
+from npu_sim.framework.vocabulary import VECTOR_LANES, Plan, align, ceil_div, release_rules
+from npu_sim.operators.shared.instructions import RATES, instructions_by_core, placed
+from npu_sim.operators.shared.normalised_rows.timeline import (
+    NormalisedRows,
+    copy_of,
+    gamma_in,
+    rstd_out,
+    tensor_views,
+    tile_of,
+    written_by,
 )
-from npu_sim.operators.shared.instructions import RATES, buffer_sizes, instructions_by_core, placed
-from npu_sim.operators.shared.normalised_rows.timeline import copy_of, gamma_in, rstd_out
-from npu_sim.tiling.add_rms_norm import (
-    KEY_MERGE_N,
-    KEY_MULTI_N,
-    KEY_SINGLE_ROW,
-    KEY_SPLIT_D,
-    OUTPUT_KEYS,
-    Y_ONLY,
-)
+from npu_sim.tiling.add_rms_norm import KEY_MERGE_N, KEY_MULTI_N, KEY_SINGLE_ROW, KEY_SPLIT_D
 from npu_sim.tiling.common import BLOCK_BYTES, FP32_PER_BLOCK
 from npu_sim.timelines import (
     NARROWING,
     WIDENING,
     Instruction,
     InstructionLists,
-    Issue,
     Issues,
     Loop,
     Node,
     Program,
     Step,
-    View,
     Work,
     in_groups,
     ranged,
     ranged_cores,
-    repeated,
-    starts_of,
     vector_phase,
     vector_tile,
 )
 
-HALF_ADD, HALF_MUL, ROW_SUM, BLOCKS = "half add", "half mul", "sum of a repeat", "broadcast"
+GROUPED = (KEY_MERGE_N, KEY_MULTI_N)
+"""Templates with several whole rows in the buffer at a time."""
 HALF_LANES = 2 * VECTOR_LANES
 """Lanes of an instruction on fp16 elements."""
-RATE_OF = {**RATES, ROW_SUM: "reduce_repeat", BLOCKS: "broadcast_block_out"}
 BROADCASTS = ("library broadcasts of gamma and rstd to all rows",)
 """Calls of merged rows at release 8.3 whose instructions are not published."""
 LIVE = ("x", "x2", "gamma", "y", "rstd", "x_fp32", "squares", "sums", "reduction", "offsets")
@@ -67,6 +57,12 @@ SUM_OF_ROW = Step(
     ("x",),
     ("gamma",),
     LIVE,
+)
+SUM_OF_PIECE = replace(
+    SUM_OF_ROW,
+    says="row {row} of the group, columns {columns}: x = x1 + x2 is copied out, and the row's sum "
+    "+= x * x / columns over these columns",
+    holds=(),
 )
 Y_OF_ROW = Step(
     "y",
@@ -83,6 +79,12 @@ Y_OF_ROWS = replace(
     says="rows {rows}: x * x / columns is added up lane by lane, 64 columns apart, then the lanes; "
     "y = x * rstd * gamma",
 )
+Y_OF_PIECE = replace(
+    Y_OF_ROW,
+    says="row {row} of the group, columns {columns}: x is copied in again; y = x * rstd * gamma",
+    holds=("gamma",),
+)
+ROOT = Step("rstd of sums", "rows {rows}: rstd = 1 / root(sum + epsilon)", live=LIVE)
 
 
 class Vector(NamedTuple):
@@ -92,285 +94,225 @@ class Vector(NamedTuple):
     elements: int
     times: int = 1
     sources: tuple[str, ...] = ()
+    dtype: str = "float32"
 
 
 Vectors = tuple[Vector, ...]
 
 
-class _Rows:
+def _half(kind: str, elements: int, times: int = 1) -> Vector:
+    """Return an instruction on fp16 elements."""
+    return Vector(kind, elements, times, dtype="float16")
+
+
+def _works(vectors: Iterable[Vector]) -> tuple[Work, ...]:
+    """Return instructions with their published rates, for the bound."""
+    return tuple(
+        Instruction(RATES[kind], dtype, elements, times)
+        for kind, elements, times, _, dtype in vectors
+    )
+
+
+class _Rows(NormalisedRows):
     """Vector instructions on rows of one call."""
 
     def __init__(self, plan: Plan) -> None:
-        self.spec = TensorSpec.parse(plan.arguments["x1"])
-        self.dtype, self.key = self.spec.dtype, (plan.tiling_key or 0) % 10
-        self.columns = plan.tiling["num_col"]
-        self.aligned = align(self.columns, BLOCK_BYTES // self.spec.itemsize)
+        super().__init__(plan, "x1", LIVE, plan.tiling["num_col"])
+        self.key, self.written = (plan.tiling_key or 0) % 10, written_by(plan)
+        self.aligned = align(self.columns, BLOCK_BYTES // self.x.itemsize)
         self.row_factor, self.ub_factor = plan.tiling["row_factor"], plan.tiling["ub_factor"]
         self.rules = release_rules(plan.release, "add_rms_norm", plan.profile.npu_arch)
-        self.asks_x = (plan.tiling_key or 0) < OUTPUT_KEYS[Y_ONLY]
-        self.asks_rstd = "rstd" in {order.output for order in plan.order}
-        sizes = buffer_sizes(plan)
-        self.starts = starts_of((name, sizes.get(name, 0)) for name in LIVE)
-        if self.dtype == "float32":
+        if not self.widens:
             self.starts["x_fp32"] = self.starts["x"]
 
-    def add(self, elements: int, *, widens: bool = True) -> Vectors:
-        """Return x1 + x2, in fp32 too (page, "sum")."""
+    def casts(self, kind: str, elements: int, times: int = 1) -> Vectors:
+        """Return casts of elements of 16 bits."""
+        return (Vector(kind, elements, times),) if self.widens else ()
+
+    def add(self, elements: int) -> Vectors:
+        """Return x1 + x2, without the cast of an fp16 sum (page, "sum")."""
         if self.dtype == "float16":
-            total = (Vector(HALF_ADD, elements, 1, ("x", "x2")),)
-            return (*total, Vector(WIDENING, elements)) if widens else total
-        if self.dtype == "bfloat16":
-            total = (Vector("add", elements, 1, ("x_fp32", "squares")),)
-            return Vector(WIDENING, elements, 2), *total, Vector(NARROWING, elements)
-        second = "x2" if self.key in (KEY_SPLIT_D, KEY_MERGE_N) else "squares"
-        total = (Vector("add", elements, 1, ("x", second)),)
-        plus_zero = self.key not in (KEY_SINGLE_ROW, KEY_MERGE_N)
-        return (*total, Vector("adds", elements)) if plus_zero else total
+            return (_half("add", elements),)
+        second = "squares" if self.widens or self.key not in (KEY_SPLIT_D, KEY_MERGE_N) else "x2"
+        total = Vector("add", elements, 1, ("x_fp32", second))
+        if self.widens:
+            return Vector(WIDENING, elements, 2), total, Vector(NARROWING, elements)
+        adds_zero = self.key not in (KEY_SINGLE_ROW, KEY_MERGE_N)
+        return (total, Vector("adds", elements)) if adds_zero else (total,)
+
+    def add_widened(self, elements: int) -> Vectors:
+        """Return x1 + x2 in fp32 (page, "sum")."""
+        widen = (Vector(WIDENING, elements),) if self.dtype == "float16" else ()
+        return *self.add(elements), *widen
 
     def squares(self, elements: int) -> Vectors:
         """Return the squares, divided by the columns."""
-        square = Vector("mul", elements, 1, ("x_fp32", "x_fp32"))
-        return square, Vector("muls", elements)
+        return Vector("mul", elements, 1, ("x_fp32", "x_fp32")), Vector("muls", elements)
 
-    def lanes(self, columns: int) -> Vectors:
-        """Return the sum of a row in 64 lanes (page, "lanes")."""
+    def lanes(self, columns: int, rows: int = 1) -> Vectors:
+        """Return the sum of each row in 64 lanes (page, "lanes")."""
         whole = columns // VECTOR_LANES * VECTOR_LANES
-        adds = [Vector("add", count) for count in (whole, columns - whole) if count]
-        return Vector("duplicate", VECTOR_LANES), *adds, Vector(ROW_SUM, VECTOR_LANES)
+        adds = [Vector("add", count, rows) for count in (whole, columns - whole) if count]
+        total = Vector("sum of a repeat", VECTOR_LANES, rows)
+        return Vector("duplicate", VECTOR_LANES, rows), *adds, total
 
-    def root(self, count: int) -> Vectors:
-        """Return epsilon, root and quotient of the means of rows."""
-        kinds = ("adds", "square root", "duplicate", "div")
-        return tuple(Vector(kind, count) for kind in kinds)
+    def root(self, count: int, ones: int = 0) -> Vectors:
+        """Return epsilon, root, ``ones`` (by default as many), and the quotient of the means."""
+        kinds = {"adds": count, "square root": count, "duplicate": ones or count, "div": count}
+        return tuple(Vector(kind, elements) for kind, elements in kinds.items())
 
     def scale(self, elements: int) -> Vectors:
         """Return the product with gamma (page, "scale")."""
+        narrow = Vector(NARROWING, elements)
         if self.dtype == "float16":
-            return Vector(NARROWING, elements), Vector(HALF_MUL, elements)
-        product = Vector("mul", elements, 1, ("x_fp32", "squares"))
-        if self.dtype == "bfloat16":
-            narrow = Vector(NARROWING, elements)
+            return narrow, _half("mul", elements)
+        if self.widens:
+            product = Vector("mul", elements, 1, ("x_fp32", "squares"))
             return narrow, Vector(WIDENING, elements, 2), product, narrow
         return (Vector("mul", elements, 1, ("x", "gamma")),)
 
     def row(self) -> tuple[Vectors, Vectors]:
         """Return the instructions of a row before x is copied out, and after."""
         n = self.columns
-        again = (Vector(WIDENING, n),) if self.key == KEY_SINGLE_ROW else ()
-        again = again if self.dtype == "bfloat16" else ()
+        is_widened_again = self.key == KEY_SINGLE_ROW and self.dtype == "bfloat16"
+        again = self.casts(WIDENING, n) if is_widened_again else ()
         after = (*again, *self.squares(n), *self.lanes(n), *self.root(1))
-        return self.add(n), (*after, Vector("muls", n), *self.scale(n))
+        return self.add_widened(n), (*after, Vector("muls", n), *self.scale(n))
 
-    def piece(self, columns: int) -> tuple[Vectors, Vectors, Vectors]:
-        """Return the instructions of a piece: x1 + x2, its sum, and y of it."""
-        widened = () if self.dtype == "float32" else (Vector(WIDENING, columns),)
-        again = widened if self.asks_x else self.add(columns)
-        y = (*again, Vector("muls", columns), *self.scale(columns))
-        return self.add(columns), (*self.squares(columns), *self.lanes(columns)), y
+    def sum_of_piece(self, columns: int) -> Vectors:
+        """Return the instructions of a piece in the first pass."""
+        return *self.add_widened(columns), *self.squares(columns), *self.lanes(columns)
+
+    def y_of_piece(self, columns: int) -> Vectors:
+        """Return the instructions of a piece in the second pass, which may add x1 and x2 again."""
+        is_stored = "x" in self.written
+        x = self.casts(WIDENING, columns) if is_stored else self.add_widened(columns)
+        return *x, Vector("muls", columns), *self.scale(columns)
 
     def group(self, rows: int) -> tuple[Vectors, Vectors]:
         """Return the instructions of merged rows before x is copied out, and after."""
         columns, elements = self.columns, rows * self.aligned
-        widened = () if self.dtype == "float32" else (Vector(WIDENING, elements),)
-        sums = (*widened, *self.squares(elements))
-        add = self.add(elements, widens=False)
+        sums = (*self.casts(WIDENING, elements), *self.squares(elements))
         if self.key == KEY_MULTI_N:
-            blocks = FP32_PER_BLOCK * rows
-            lanes = tuple(item._replace(times=rows) for item in self.lanes(columns))
-            root = [
-                item._replace(elements=FP32_PER_BLOCK) if item.kind == "duplicate" else item
-                for item in self.root(blocks)
-            ]
+            root = self.root(FP32_PER_BLOCK * rows, FP32_PER_BLOCK)
             scaled = Vector("mul", columns, rows), Vector(NARROWING, elements)
-            return add, (*sums, *lanes, *root, *scaled, Vector(HALF_MUL, columns, rows))
+            after = (*sums, *self.lanes(columns, rows), *root, *scaled)
+            return self.add(elements), (*after, _half("mul", columns, rows))
         if self.rules.spares_repeats:
             sums = (Vector("duplicate", align(self.row_factor, FP32_PER_BLOCK)), *sums)
         lanes = (
             Vector("duplicate", VECTOR_LANES * rows),
             Vector("add", VECTOR_LANES * rows, ceil_div(columns, VECTOR_LANES)),
-            Vector(ROW_SUM, VECTOR_LANES * rows),
+            Vector("sum of a repeat", VECTOR_LANES * rows),
         )
-        return add, (*sums, *lanes, *self.root(rows), *self._scaled_group(rows, elements))
+        after = (*sums, *lanes, *self.root(rows), *self._scaled_group(rows, elements))
+        return self.add(elements), after
 
     def _scaled_group(self, rows: int, elements: int) -> Vectors:
-        narrow, steps = Vector(NARROWING, elements), ceil_div(self.aligned, VECTOR_LANES)
-        product = Vector("mul", VECTOR_LANES * rows, steps)
-        if self.rules.broadcasts_merged:
-            product = Vector("mul", elements)
-            blocks: Vectors = ()
-        else:
-            count = ceil_div(rows, FP32_PER_BLOCK) if self.rules.spares_repeats else rows
-            blocks = (Vector(BLOCKS, VECTOR_LANES * count),)
-        if self.dtype == "float32":
-            return *blocks, product, product
-        if self.dtype == "float16":
-            half = Vector(HALF_MUL, HALF_LANES * rows, ceil_div(self.aligned, HALF_LANES))
-            return *blocks, product, narrow, half
-        gamma = self.aligned if self.rules.spares_repeats else elements
-        wide = Vector(WIDENING, elements), Vector(WIDENING, gamma)
-        return *blocks, product, narrow, *wide, product, narrow
-
-    def issues(self, vectors: Iterable[Vector]) -> Issues:
-        """Return instructions with their places, for the estimate."""
-        found: list[Issue] = []
-        for kind, elements, times, sources in vectors:
-            if kind in (HALF_ADD, HALF_MUL):
-                issue = Issue(kind.removeprefix("half "), ceil_div(elements, HALF_LANES))
-            elif kind == BLOCKS:
-                issue = Issue("broadcast to blocks", elements // VECTOR_LANES)
-            else:
-                issue = placed(kind, elements, self.starts, sources)
-            found += repeated((issue,), times)
-        return tuple(found)
-
-    @staticmethod
-    def work(vectors: Iterable[Vector]) -> tuple[Work, ...]:
-        """Return instructions with their published rates, for the bound."""
-        halves = (HALF_ADD, HALF_MUL)
-        return tuple(
-            Instruction("add_sub_mul_max_min", "float16", elements, times)
-            if kind in halves
-            else Instruction(RATE_OF[kind], "float32", elements, times)
-            for kind, elements, times, _ in vectors
+        spares, narrow = self.rules.spares_repeats, Vector(NARROWING, elements)
+        count = ceil_div(rows, FP32_PER_BLOCK) if spares else rows
+        first: Vectors = (
+            Vector("broadcast to blocks", VECTOR_LANES * count),
+            Vector("mul", VECTOR_LANES * rows, ceil_div(self.aligned, VECTOR_LANES)),
         )
+        if self.rules.broadcasts_merged:
+            first = (Vector("mul", elements),)
+        product = first[-1]
+        if not self.widens:
+            return *first, product
+        if self.dtype == "float16":
+            half = _half("mul", HALF_LANES * rows, ceil_div(self.aligned, HALF_LANES))
+            return *first, narrow, half
+        gamma = Vector(WIDENING, self.aligned if spares else elements)
+        return *first, narrow, Vector(WIDENING, elements), gamma, product, narrow
+
+    def vectors(self, rows: int) -> Vectors:
+        """Return all instructions of a group of rows."""
+        if self.key in GROUPED:
+            before, after = self.group(rows)
+            return *before, *after
+        if self.key != KEY_SPLIT_D:
+            before, after = self.row()
+            return _times((*before, *after), rows)
+        whole, rest = divmod(self.columns, self.ub_factor)
+        widths = [self.ub_factor] * whole + [rest] * (rest > 0)
+        sums = (vector for width in widths for vector in self.sum_of_piece(width))
+        results = (vector for width in widths for vector in self.y_of_piece(width))
+        return *_times(sums, rows), *self.root(rows), *_times(results, rows)
+
+    def nodes(self, rows: int) -> tuple[Node, ...]:
+        """Return the tiles of a group of rows."""
+        held: tuple[str, ...] = ("gamma",)
+        if self.key in GROUPED:
+            steps, parts, elements = (SUM_OF_ROWS, Y_OF_ROWS), self.group(rows), rows * self.columns
+        else:
+            steps, parts, elements = (SUM_OF_ROW, Y_OF_ROW), self.row(), self.columns
+        nodes: tuple[Node, ...] = tuple(
+            tile_of(step, copy_of(self.x, elements), _works(vectors), self.written)
+            for step, vectors in zip(steps, parts, strict=True)
+        )
+        if self.key == KEY_SPLIT_D:
+            nodes, held = self._split_nodes(rows), ()
+        elif self.key not in GROUPED:
+            nodes = (Loop(nodes, rows, "row", 1),)
+        return *nodes, *((rstd_out(rows, held),) if "rstd" in self.written else ())
+
+    def _split_nodes(self, rows: int) -> tuple[Node, ...]:
+        """Return the tiles of rows in pieces: x and the sums of all pieces, then y."""
+
+        def sums(columns: int) -> tuple[Node, ...]:
+            vector = _works(self.sum_of_piece(columns))
+            tile = tile_of(SUM_OF_PIECE, copy_of(self.x, columns), vector, self.written)
+            return (Loop((tile,), rows, "row", 1),)
+
+        def results(columns: int) -> tuple[Node, ...]:
+            copy, step = copy_of(self.x, columns), replace(Y_OF_PIECE, reads=("x1", "x2"))
+            again: tuple[Work, ...] = (copy, copy)
+            if "x" in self.written:
+                again, step = (replace(copy, tensor_bytes=0),), replace(step, reads=("x",))
+            tile = vector_tile(again, _works(self.y_of_piece(columns)), (copy,), step)
+            return gamma_in(columns, self.x.itemsize), Loop((tile,), rows, "row", 1)
+
+        first, second = (
+            ranged("columns", 0, self.columns, self.ub_factor, body) for body in (sums, results)
+        )
+        return *first, vector_tile(vector=_works(self.root(rows)), step=ROOT), *second
+
+    def issues(self, rows: int) -> Issues:
+        """Return the instructions of a group of rows with their places, for the estimate."""
+        return tuple(
+            replace(
+                placed(
+                    kind,
+                    elements if dtype == "float32" else ceil_div(elements, 2),
+                    self.starts,
+                    sources,
+                ),
+                times=times,
+            )
+            for kind, elements, times, sources, dtype in self.vectors(rows)
+        )
+
+
+def _times(vectors: Iterable[Vector], count: int) -> Vectors:
+    return tuple(vector._replace(times=count * vector.times) for vector in vectors)
 
 
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
     rows = _Rows(plan)
-    once: tuple[Node, ...] = (gamma_in(rows.columns, rows.spec.itemsize),)
-    if rows.key == KEY_SPLIT_D:
-        once, group = (), _split_rows(rows)
-    elif rows.key in (KEY_MERGE_N, KEY_MULTI_N):
-        group = _grouped_rows(rows)
-    else:
-        group = _whole_rows(rows)
-    core_nodes = ranged_cores(plan, "rows", rows.row_factor, group)
-    cores = {core: (*once, *nodes) for core, nodes in core_nodes.items()}
-    merged = rows.key == KEY_MERGE_N and rows.rules.broadcasts_merged
-    return Program(
-        (vector_phase("rows", cores),), BROADCASTS if merged else (), views=tensor_views(plan)
-    )
-
-
-def tensor_views(plan: Plan) -> tuple[View, ...]:
-    """Return the tensors in the order in which they are drawn."""
-    fields = dict(plan.tiling)
-    rows, columns = (
-        fields[name] if name in fields else fields[other]
-        for name, other in (("num_row", "numRow"), ("num_col", "numCol"))
-    )
-    by_row, by_column = {"rows": 1, "row": 1}, {"columns": 1}
-    written = {order.output for order in plan.order}
-    return (
-        *(View(name, rows, columns, by_row, by_column) for name in ("x1", "x2")),
-        View("gamma", 1, columns, by_column=by_column),
-        *(View("rstd", rows, by_row=by_row) for _ in written & {"rstd"}),
-        *(View(name, rows, columns, by_row, by_column) for name in ("x", "y") if name in written),
-    )
-
-
-RowGroup = Callable[[int], tuple[Node, ...]]
-
-
-def _two_tiles(
-    rows: _Rows, elements: int, parts: tuple[Vectors, Vectors], steps: tuple[Step, Step]
-) -> tuple[Node, ...]:
-    """Return the tile of x1 + x2, and that of y."""
-    copy, (first, last) = copy_of(rows.spec, elements), map(rows.work, parts)
-    x_out = (copy,) if rows.asks_x else ()
-    step = steps[0] if rows.asks_x else replace(steps[0], writes=())
-    return vector_tile((copy, copy), first, x_out, step), vector_tile((), last, (copy,), steps[1])
-
-
-def _end(rows: _Rows, count: int, held: tuple[str, ...] = ("gamma",)) -> tuple[Node, ...]:
-    """Return the copy of rstd, where the call asks for it."""
-    return (rstd_out(count, held),) if rows.asks_rstd else ()
-
-
-def _whole_rows(rows: _Rows) -> RowGroup:
-    tiles = _two_tiles(rows, rows.columns, rows.row(), (SUM_OF_ROW, Y_OF_ROW))
-    return lambda count: (Loop(tiles, count, "row", 1), *_end(rows, count))
-
-
-def _grouped_rows(rows: _Rows) -> RowGroup:
-    def group(count: int) -> tuple[Node, ...]:
-        tiles = _two_tiles(rows, count * rows.columns, rows.group(count), (SUM_OF_ROWS, Y_OF_ROWS))
-        return *tiles, *_end(rows, count)
-
-    return group
-
-
-def _split_rows(rows: _Rows) -> RowGroup:
-    """Return the work of rows in pieces: x and the sums of all pieces, then y from the left."""
-    spec = rows.spec
-
-    def sums(columns: int, count: int) -> tuple[Node, ...]:
-        add, total, _ = rows.piece(columns)
-        copy = copy_of(spec, columns)
-        step = replace(
-            SUM_OF_ROW,
-            says="row {row} of the group, columns {columns}: x = x1 + x2 is copied out, and the "
-            "row's sum += x * x / columns over these columns",
-            writes=("x",) if rows.asks_x else (),
-            holds=(),
-        )
-        tile = vector_tile(
-            (copy, copy), rows.work((*add, *total)), (copy,) if rows.asks_x else (), step
-        )
-        return (Loop((tile,), count, "row", 1),)
-
-    def results(columns: int, count: int) -> tuple[Node, ...]:
-        copy, (*_, y) = copy_of(spec, columns), rows.piece(columns)
-        step = replace(
-            Y_OF_ROW,
-            says="row {row} of the group, columns {columns}: x is copied in again; "
-            "y = x * rstd * gamma",
-            reads=("x",) if rows.asks_x else ("x1", "x2"),
-            holds=("gamma",),
-        )
-        again = (replace(copy, tensor_bytes=0),) if rows.asks_x else (copy, copy)
-        tile = vector_tile(again, rows.work(y), (copy,), step)
-        return gamma_in(columns, spec.itemsize), Loop((tile,), count, "row", 1)
-
-    def group(count: int) -> tuple[Node, ...]:
-        root = vector_tile(
-            vector=rows.work(rows.root(count)),
-            step=Step("rstd of sums", "rows {rows}: rstd = 1 / root(sum + epsilon)", live=LIVE),
-        )
-        return (
-            *ranged("columns", 0, rows.columns, rows.ub_factor, lambda n: sums(n, count)),
-            root,
-            *ranged("columns", 0, rows.columns, rows.ub_factor, lambda n: results(n, count)),
-            *_end(rows, count, ()),
-        )
-
-    return group
+    cores = ranged_cores(plan, "rows", rows.row_factor, rows.nodes)
+    if rows.key != KEY_SPLIT_D:
+        once = gamma_in(rows.columns, rows.x.itemsize)
+        cores = {core: (once, *nodes) for core, nodes in cores.items()}
+    is_open = rows.key == KEY_MERGE_N and rows.rules.broadcasts_merged
+    views = tensor_views(plan, ("x1", "x2"), ("x", "y"))
+    return Program((vector_phase("rows", cores),), BROADCASTS if is_open else (), views=views)
 
 
 def instructions(plan: Plan) -> InstructionLists:
     """Return the vector instructions of every core; none was compared with a device."""
     rows = _Rows(plan)
-
-    def split(count: int) -> Issues:
-        def sums(columns: int) -> Issues:
-            add, total, _ = rows.piece(columns)
-            return repeated(rows.issues((*add, *total)), count)
-
-        def results(columns: int) -> Issues:
-            return repeated(rows.issues(rows.piece(columns)[2]), count)
-
-        first, second = (in_groups(rows.columns, rows.ub_factor, step) for step in (sums, results))
-        return *first, *rows.issues(rows.root(count)), *second
-
-    def grouped(count: int) -> Issues:
-        return rows.issues((*rows.group(count)[0], *rows.group(count)[1]))
-
-    def whole(count: int) -> Issues:
-        return repeated(rows.issues((*rows.row()[0], *rows.row()[1])), count)
-
-    kinds = {KEY_SPLIT_D: split, KEY_MERGE_N: grouped, KEY_MULTI_N: grouped}
-    step = kinds.get(rows.key, whole)
     return instructions_by_core(
-        plan, lambda count: in_groups(count, rows.row_factor, step), compared=False
+        plan, lambda count: in_groups(count, rows.row_factor, rows.issues), compared=False
     )

@@ -11,8 +11,8 @@ import numpy as np
 from npu_sim.framework.vocabulary import Case, Run, to_fp32, unsupported_values
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.normalised_rows.compute import (
-    BLOCK_ELEMENTS,
     draw_gamma,
+    normalised_rows,
     overflowing_rows,
 )
 from npu_sim.tiling import rms_norm as tiler
@@ -61,18 +61,11 @@ def formula(
     arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
 ) -> dict[str, np.ndarray]:
     """Return y and rstd by their formulas (page, "Formula")."""
-    x, gamma = tensors["x"], tensors["gamma"].astype(precision).reshape(-1)
+    x, gamma = tensors["x"], tensors["gamma"]
     rows = x.reshape(-1, gamma.size)
-    y, rstd = np.empty(rows.shape, precision), np.empty(len(rows), precision)
-    step = max(1, BLOCK_ELEMENTS // gamma.size)
-    for begin in range(0, len(rows), step):
-        block = rows[begin : begin + step].astype(precision)
-        rstd[begin : begin + step] = 1 / np.sqrt(
-            np.mean(block * block, axis=1) + precision.type(arguments.epsilon)
-        )
-        y[begin : begin + step] = block * rstd[begin : begin + step, None] * gamma
-    leading = x.shape[: x.ndim - tensors["gamma"].ndim]
-    return {"y": y.reshape(x.shape), "rstd": rstd.reshape(leading + (1,) * tensors["gamma"].ndim)}
+    y, rstd = normalised_rows(rows, gamma.reshape(-1), arguments.epsilon, precision)
+    leading = x.shape[: x.ndim - gamma.ndim]
+    return {"y": y.reshape(x.shape), "rstd": rstd.reshape(leading + (1,) * gamma.ndim)}
 
 
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:

@@ -7,21 +7,21 @@ from collections.abc import Iterator
 
 from npu_sim.framework.vocabulary import (
     NPU_ARCH_ATLAS_INFERENCE,
-    SYSTEM_WORKSPACE,
     Case,
     Caveat,
     Condition,
     Description,
-    Evidence,
     Text,
-    WorkspacePart,
     caveat,
-    ceil_div,
-    counted,
     decision,
     vector_plan,
 )
-from npu_sim.operators.shared.normalised_rows.plan import zero_epsilon_caveats
+from npu_sim.operators.shared.normalised_rows.plan import (
+    KERNEL_PARTS,
+    copied_outputs,
+    rows_per_core,
+    zero_epsilon_caveats,
+)
 from npu_sim.tiling import rms_norm as tiler
 
 RSTD_GROUP = 8
@@ -96,36 +96,14 @@ def describe(case: Case) -> Description:
         case,
         path=PATHS[key],
         path_reason=_path_reason(case),
-        per_core=_per_core(case),
+        per_core=rows_per_core(case, is_split=key == tiler.KEY_SPLIT_D),
         buffers=tiler.buffers(tiling, case.row, case.device, case.rules)._asdict(),
         ranges=[tiler.row_range(tiling, core) for core in range(tiling.block_dim)],
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
-        workspace=workspace_parts(case),
+        workspace=[*KERNEL_PARTS, *copied_outputs(case)],
         conditions=lambda: [decision(case, condition, **values) for condition in conditions],
         caveats=_caveats(case),
     )
-
-
-def workspace_parts(case: Case) -> list[WorkspacePart]:
-    """Return the kernel's own workspace by part."""
-    untouched = WorkspacePart(
-        name="untouched",
-        bytes=tiler.UNTOUCHED_BYTES,
-        kind="kernel",
-        note="no kernel reads or writes it",
-    )
-    copies = [
-        WorkspacePart(
-            name=Text("copy of {name}", name=output.name),
-            bytes=0,
-            kind="kernel",
-            evidence=Evidence.UNKNOWN,
-            note="not published",
-        )
-        for output in case.operator.outputs
-        if not case.specs[output.name].contiguous
-    ]
-    return [SYSTEM_WORKSPACE, untouched, *copies]
 
 
 def _path_reason(case: Case) -> str:
@@ -139,23 +117,6 @@ def _path_reason(case: Case) -> str:
             "{width} in the buffer of {ub_factor} columns", width=width, ub_factor=tiling.ub_factor
         )
     return Text("{width} > {ub_factor}", width=width, ub_factor=tiling.ub_factor)
-
-
-def _per_core(case: Case) -> str:
-    tiling = case.tiling
-    groups = Text(
-        "{groups} of up to {rows} rows",
-        groups=counted(tiling.row_loop, "group"),
-        rows=min(tiling.row_factor, tiling.block_factor),
-    )
-    if tiling.tiling_key != tiler.KEY_SPLIT_D:
-        return groups
-    return Text(
-        "{groups}, {pieces} pieces of up to {ub_factor} columns",
-        groups=groups,
-        pieces=ceil_div(case.row.col, tiling.ub_factor),
-        ub_factor=tiling.ub_factor,
-    )
 
 
 def _caveats(case: Case) -> Iterator[Caveat]:
@@ -189,7 +150,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
                 block_factor=tiling.block_factor,
                 not_modelled="rstd",
             )
-        behind = -tiling.last_block_factor % RSTD_GROUP
+        behind = -tiling.groups.last_block_factor % RSTD_GROUP
         if behind:
             yield caveat(
                 "rstd_written_behind_end",

@@ -20,6 +20,7 @@ from npu_sim.operators.shared.normalised_rows.timeline import (
     copy_of,
     gamma_in,
     rstd_out,
+    tensor_views,
 )
 from npu_sim.tiling.rms_norm import KEY_MERGE_N, KEY_SINGLE_ROW, KEY_SPLIT_D, RSTD_ROWS
 from npu_sim.timelines import (
@@ -34,7 +35,6 @@ from npu_sim.timelines import (
     Node,
     Program,
     Step,
-    View,
     Work,
     by_rows,
     copied_rows,
@@ -96,19 +96,7 @@ def program(plan: Plan) -> Program:
     return Program(
         (vector_phase("rows", cores, in_buffers=2 if early else 1),),
         broadcasts,
-        views=tensor_views(plan),
-    )
-
-
-def tensor_views(plan: Plan) -> tuple[View, ...]:
-    """Return the tensors in the order in which they are drawn."""
-    rows, columns = plan.tiling["num_row"], plan.tiling["num_col"]
-    by_row, by_column = {"rows": 1, "row": 1}, {"columns": 1}
-    return (
-        View("x", rows, columns, by_row, by_column),
-        View("gamma", 1, columns, by_column=by_column),
-        View("rstd", rows, by_row=by_row),
-        View("y", rows, columns, by_row, by_column),
+        views=tensor_views(plan, ("x",), ("y",)),
     )
 
 

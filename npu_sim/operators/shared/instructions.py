@@ -22,6 +22,8 @@ RATES = {
     "duplicate": "duplicate_create_index",
     WIDENING: "cast_16_to_32",
     NARROWING: "cast_32_to_16",
+    "sum of a repeat": "reduce_repeat",
+    "broadcast to blocks": "broadcast_block_out",
     "copy": "copy",
     "gather": "gather",
 }

@@ -5,8 +5,6 @@ Source: specification page ``add_rms_norm_950``.
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from npu_sim.framework.vocabulary import Case, Run
 from npu_sim.operators.add_rms_norm.compute import compute_rows
 from npu_sim.tiling.ascend_950.rms_norm import SPLIT_ALIGNMENT_BYTES
@@ -30,14 +28,7 @@ def arithmetic_of(case: Case) -> "Arithmetic":
     """Return where the product rounds: nothing but x and y, once (page, "Kernel")."""
     from npu_sim.kernels.add_rms_norm import Arithmetic
 
-    return Arithmetic(
-        squares_rounded=False,
-        rereads=False,
-        rounds_twice=False,
-        scales_squares=False,
-        clears_sign=False,
-        largest=np.inf,
-    )
+    return Arithmetic()
 
 
 def compute(run: Run) -> None:

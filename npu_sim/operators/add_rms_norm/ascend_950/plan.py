@@ -13,11 +13,10 @@ from npu_sim.framework.vocabulary import (
     Evidence,
     Text,
     caveat,
-    ceil_div,
-    counted,
     decision,
 )
 from npu_sim.operators.add_rms_norm.plan import common_caveats, description
+from npu_sim.operators.shared.normalised_rows.plan import path_on_950
 from npu_sim.tiling.add_rms_norm import FULL
 from npu_sim.tiling.ascend_950 import add_rms_norm as tiler
 from npu_sim.tiling.ascend_950.rms_norm import WIDEST_FULL_LOAD, full_load_columns
@@ -39,24 +38,8 @@ FULL_LOAD = Condition(
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan; its kernel was read, not run: a model."""
     tiling, col_align = case.tiling, full_load_columns(case.row.col, case.row.dtype)
-    width = f"col_align {col_align}"
-    if tiling.tiling_key == tiler.KEY_SPLIT:
-        path = "split"
-        reason = Text("{width} does not fit the buffer whole", width=width)
-        per_core = Text(
-            "{pieces} pieces of up to {ub_factor} columns",
-            pieces=ceil_div(case.row.col, tiling.ub_factor),
-            ub_factor=tiling.ub_factor,
-        )
-    else:
-        path = "full load"
-        reason = Text(
-            "{width}: {row_factor} rows fit the buffer",
-            width=width,
-            row_factor=tiler.rows_in_ub(case.row, case.device),
-        )
-        groups = counted(ceil_div(tiling.block_factor, tiling.row_factor), "group")
-        per_core = Text("{groups} of up to {rows} rows", groups=groups, rows=tiling.row_factor)
+    most_rows = tiler.rows_in_ub(case.row, case.device)
+    path, reason, per_core = path_on_950(case, tiling.ub_factor, tiling.row_factor, most_rows)
     return description(
         case,
         path=path,

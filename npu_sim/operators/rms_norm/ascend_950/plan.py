@@ -12,13 +12,15 @@ from npu_sim.framework.vocabulary import (
     Description,
     Text,
     caveat,
-    ceil_div,
-    counted,
     decision,
     vector_plan,
 )
-from npu_sim.operators.rms_norm.plan import workspace_parts
-from npu_sim.operators.shared.normalised_rows.plan import zero_epsilon_caveats
+from npu_sim.operators.shared.normalised_rows.plan import (
+    KERNEL_PARTS,
+    copied_outputs,
+    path_on_950,
+    zero_epsilon_caveats,
+)
 from npu_sim.tiling.ascend_950 import rms_norm as tiler
 from npu_sim.tiling.rms_norm import row_range
 
@@ -40,7 +42,9 @@ FULL_LOAD = Condition(
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     tiling, col_align = case.tiling, tiler.full_load_columns(case.row.col, case.row.dtype)
-    path, reason, per_core = _path(case, col_align)
+    piece = tiling.ub_factor if tiling.tiling_key == tiler.KEY_SPLIT else 0
+    most_rows = tiler.rows_in_ub(case.row, case.device)
+    path, reason, per_core = path_on_950(case, piece, tiling.ub_factor, most_rows)
     return vector_plan(
         case,
         path=path,
@@ -49,34 +53,9 @@ def describe(case: Case) -> Description:
         buffers=tiler.buffers(tiling, case.row)._asdict(),
         ranges=[row_range(tiling, core) for core in range(tiling.block_dim)],
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
-        workspace=workspace_parts(case),
+        workspace=[*KERNEL_PARTS, *copied_outputs(case)],
         conditions=lambda: [decision(case, FULL_LOAD, col=case.row.col, col_align=col_align)],
         caveats=_caveats(case),
-    )
-
-
-def _path(case: Case, col_align: int) -> tuple[str, str, str]:
-    """Return the path, its reason, and the work of a core."""
-    tiling, factor, width = case.tiling, case.tiling.ub_factor, f"col_align {col_align}"
-    if tiling.tiling_key == tiler.KEY_SPLIT:
-        return (
-            "split",
-            Text("{width} does not fit the buffer whole", width=width),
-            Text(
-                "{pieces} pieces of up to {ub_factor} columns",
-                pieces=ceil_div(case.row.col, factor),
-                ub_factor=factor,
-            ),
-        )
-    groups = counted(ceil_div(tiling.block_factor, factor), "group")
-    return (
-        "full load",
-        Text(
-            "{width}: {row_factor} rows fit the buffer",
-            width=width,
-            row_factor=tiler.rows_in_ub(case.row, case.device),
-        ),
-        Text("{groups} of up to {rows} rows", groups=groups, rows=factor),
     )
 
 

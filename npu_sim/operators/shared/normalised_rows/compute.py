@@ -1,5 +1,7 @@
 """Formulas and generated data of RmsNorm and RmsNormGrad."""
 
+from typing import Any
+
 import numpy as np
 
 from npu_sim.framework.vocabulary import Caveat, TensorSpec, caveat, numpy_dtype
@@ -15,6 +17,21 @@ def draw_gamma(random: "np.random.Generator", spec: TensorSpec) -> np.ndarray:
     """Return random scales near 1, like those of a trained network."""
     gamma: np.ndarray = 1 + GAMMA_SPREAD * random.standard_normal(spec.shape, np.float32)
     return gamma.astype(numpy_dtype(spec.dtype), copy=False)
+
+
+def normalised_rows(
+    x: np.ndarray, gamma: np.ndarray, epsilon: float, precision: np.dtype[Any]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return y and rstd of rows of x by their formulas, computed in ``precision``."""
+    y, rstd = np.empty(x.shape, precision), np.empty(len(x), precision)
+    scale = gamma.astype(precision)
+    step = max(1, BLOCK_ELEMENTS // scale.size)
+    for begin in range(0, len(x), step):
+        rows = slice(begin, begin + step)
+        block = x[rows].astype(precision, copy=False)
+        rstd[rows] = 1 / np.sqrt(np.mean(block * block, axis=1) + precision.type(epsilon))
+        y[rows] = block * rstd[rows, None] * scale
+    return y, rstd
 
 
 def overflowing_rows(x: np.ndarray, rstd: np.ndarray) -> tuple[Caveat, ...]:

@@ -4,6 +4,8 @@ Source: specification page ``estimate``, "Instruction lists".
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from npu_sim.framework.vocabulary import FP32_BYTES, VECTOR_LANES, Plan, TensorSpec
 from npu_sim.operators.shared.instructions import buffer_sizes, placed
@@ -13,11 +15,19 @@ from npu_sim.timelines import (
     Copy,
     Issue,
     Issues,
+    Loop,
+    Node,
+    Program,
     Step,
     Tile,
+    View,
+    Work,
     fp32,
     full_repeats,
+    ranged,
+    ranged_cores,
     starts_of,
+    vector_phase,
     vector_tile,
 )
 
@@ -31,7 +41,7 @@ class NormalisedRows:
     def __init__(self, plan: Plan, x: str, buffers: Sequence[str], columns: int) -> None:
         spec, gamma = TensorSpec.parse(plan.arguments[x]), TensorSpec.parse(plan.arguments["gamma"])
         sizes = buffer_sizes(plan)
-        self.columns = columns
+        self.columns, self.x = columns, spec
         self.dtype, self.gamma_bytes = spec.dtype, gamma.itemsize
         self.widens, self.widens_gamma = spec.itemsize != FP32_BYTES, gamma.itemsize != FP32_BYTES
         self.starts = starts_of((name, sizes.get(name, 0)) for name in buffers)
@@ -78,4 +88,93 @@ def rstd_out(rows: int, held: tuple[str, ...] = ("gamma",)) -> Tile:
         step=Step(
             "rstd", "rstd of rows {rows} is copied out", (), ("rstd",), held, ("rstd", *held)
         ),
+    )
+
+
+def tensor_views(plan: Plan, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[View, ...]:
+    """Return inputs, gamma, and those of rstd and ``outputs`` that the call asks for, as drawn."""
+    fields, written = dict(plan.tiling), written_by(plan)
+    rows, columns = (
+        fields[name] if name in fields else fields[other]
+        for name, other in (("num_row", "numRow"), ("num_col", "numCol"))
+    )
+    by_row, by_column = {"rows": 1, "row": 1}, {"columns": 1}
+    rstd = (View("rstd", rows, by_row=by_row),) if "rstd" in written else ()
+    return (
+        *(View(name, rows, columns, by_row, by_column) for name in inputs),
+        View("gamma", 1, columns, by_column=by_column),
+        *rstd,
+        *(View(name, rows, columns, by_row, by_column) for name in outputs if name in written),
+    )
+
+
+def written_by(plan: Plan) -> set[str]:
+    """Return the outputs of a call."""
+    return {order.output for order in plan.order}
+
+
+def tile_of(step: Step, copy: Copy, vector: tuple[Work, ...], written: set[str]) -> Tile:
+    """Return a tile with a copy of each tensor that it reads, and of those written by the call."""
+    writes = tuple(name for name in step.writes if name in written)
+    copies = (copy,)
+    return vector_tile(
+        copies * len(step.reads), vector, copies * len(writes), replace(step, writes=writes)
+    )
+
+
+class Steps950(NamedTuple):
+    """Tiles of a norm on Ascend 950, with the tensors that each reads and may write."""
+
+    rows: Step
+    """Several whole rows."""
+    sum: Step
+    """The sum of a piece of a row."""
+    y: Step
+    """y of a piece of a row."""
+
+
+def program_on_950(
+    plan: Plan, x: str, steps: Steps950, rows: int, piece: int, assumption: str
+) -> Program:
+    """Return the work of every core: ``rows`` at a time, whole or in pieces of columns.
+
+    ``piece`` is 0 for whole rows; ``assumption`` is that of rows in pieces.
+    """
+    spec, gamma = (TensorSpec.parse(plan.arguments[name]) for name in (x, "gamma"))
+    inputs, written, columns = steps.rows.reads, written_by(plan), gamma.numel
+
+    def tile(step: Step, elements: int, *vector: Work) -> Tile:
+        return tile_of(step, copy_of(spec, elements), vector, written)
+
+    def sums(elements: int, count: int) -> tuple[Work, ...]:
+        squares = fp32.combine(elements, len(inputs))
+        return squares, fp32.add_up(elements), fp32.exp_root_or_quotient(count)
+
+    def rstd(count: int, *held: str) -> tuple[Node, ...]:
+        return (rstd_out(count, held),) if "rstd" in written else ()
+
+    def whole_rows(count: int) -> tuple[Node, ...]:
+        elements = count * columns
+        y = fp32.combine(elements, 2)
+        return tile(steps.rows, elements, *sums(elements, count), y), *rstd(count, "gamma")
+
+    def split_rows(count: int) -> tuple[Node, ...]:
+        def first(width: int) -> tuple[Node, ...]:
+            return (Loop((tile(steps.sum, width, *sums(width, 1)),), count, "row", 1),)
+
+        def second(width: int) -> tuple[Node, ...]:
+            y = tile(steps.y, width, fp32.combine(width, 1 + len(inputs)))
+            return gamma_in(width, gamma.itemsize), Loop((y,), count, "row", 1)
+
+        passes = (ranged("columns", 0, columns, piece, body) for body in (first, second))
+        return *(node for nodes in passes for node in nodes), *rstd(count)
+
+    cores = ranged_cores(plan, "rows", rows, split_rows if piece else whole_rows)
+    if not piece:
+        once = gamma_in(columns, gamma.itemsize)
+        cores = {core: (once, *nodes) for core, nodes in cores.items()}
+    return Program(
+        (vector_phase("rows", cores, in_buffers=2, out_buffers=2),),
+        assumptions=(assumption,) if piece else (),
+        views=tensor_views(plan, inputs, steps.rows.writes),
     )
