@@ -532,7 +532,11 @@ def load_profile(
     if product is None:
         name, soc = (DEFAULT_PRODUCT, None) if soc is None else shipped_names().soc(soc)
         return _shipped_profile(name, soc, release)
-    text = str(product)
+    return _named_profile(str(product), soc, release)
+
+
+def _named_profile(text: str, soc: str | None, release: str | None) -> Profile:
+    """Return the profile of a product by any of its names, or of a file."""
     if text in shipped_products():
         return _shipped_profile(text, soc, release)
     if names_a_file(text):

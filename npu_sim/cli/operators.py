@@ -95,13 +95,37 @@ def operator_command(entry: OperatorEntry, name: str, handler: Handler) -> Any:
         given = {name: value for name, value in arguments.items() if value is not None}
         handler(entry.name, *([given] if form.takes_arguments else []), **options)
 
+    parameters = [
+        *(
+            _parameter(field, MEASURED if form.takes_files else OUTPUTS)
+            for field in fields.values()
+        ),
+        *options,
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    command.__doc__ = handler.__doc__
+    single = typer.Typer(add_completion=False)
+    single.command(name=entry.name, cls=_command_class(entry, name, form, panel))(command)
+    return typer.main.get_command(single)
+
+
+def _command_class(
+    entry: OperatorEntry, name: str, form: PerOperator, panel: str
+) -> type[NpuSimCommand]:
+    """Return the class of an operator's command, whose examples are made when they are shown.
+
+    ``panel``: heading of the options of the command, which --help is among.
+    """
+
     class OperatorCommand(NpuSimCommand):
         allow_extra_args = form.takes_arguments
 
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             super().parse_args(ctx, args)
             if ctx.args and not ctx.resilient_parsing:
-                raise _not_an_option(ctx, declared, Verbatim(self.add_examples()))
+                example = Verbatim(self.add_examples())
+                raise _not_an_option(ctx, load_operator(entry.name), example)
             return list(ctx.args)
 
         def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -123,19 +147,7 @@ def operator_command(entry: OperatorEntry, name: str, handler: Handler) -> Any:
             option.rich_help_panel = panel
             return option
 
-    parameters = [
-        *(
-            _parameter(field, MEASURED if form.takes_files else OUTPUTS)
-            for field in fields.values()
-        ),
-        *options,
-    ]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    command.__doc__ = handler.__doc__
-    single = typer.Typer(add_completion=False)
-    single.command(name=entry.name, cls=OperatorCommand)(command)
-    return typer.main.get_command(single)
+    return OperatorCommand
 
 
 def _not_an_option(ctx: Any, declared: Operator, example: str) -> UsageError:

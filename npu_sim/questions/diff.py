@@ -1,6 +1,6 @@
 """Comparison of one call across products, SoCs and releases, and what an upgrade changes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -12,7 +12,7 @@ from npu_sim.framework.arguments import Arguments
 from npu_sim.framework.checking import check
 from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.planning import fixed_call, plan_of
+from npu_sim.framework.planning import FixedCall, fixed_call, plan_of
 from npu_sim.framework.target import Limits, Target, require_bool, require_limits
 from npu_sim.language import Text, grouped
 from npu_sim.operators.loading import load_operator
@@ -309,7 +309,15 @@ def diff(
         )
     ]
     rows = merged(merged(single, "socs"), "releases")
-    call = fixed_call(declared, arguments, deterministic)
+    nearby = _changes_of_path(rows, fixed_call(declared, arguments, deterministic), limits)
+    changed = upgrades([(row.profile, row.outcome) for row in single])
+    return Comparison(declared.name, tuple(rows), tuple(nearby), changed)
+
+
+def _changes_of_path(
+    rows: Iterable[Compared], call: FixedCall, limits: Limits
+) -> Iterator[tuple[NearbyPlan, tuple[str, ...]]]:
+    """Yield changes of a call that take another path, the nearest first, with their products."""
     nearby = grouped(
         (change, row.profile.name)
         for row in rows
@@ -317,15 +325,8 @@ def diff(
         for change in nearby_plans(row.plan, call, row.profile, limits)
         if change.changes_path
     )
-    return Comparison(
-        declared.name,
-        tuple(rows),
-        tuple(
-            (change, tuple(dict.fromkeys(nearby[change])))
-            for change in sorted(nearby, key=lambda change: change.distance)
-        ),
-        upgrades([(row.profile, row.outcome) for row in single]),
-    )
+    for change in sorted(nearby, key=lambda change: change.distance):
+        yield change, tuple(dict.fromkeys(nearby[change]))
 
 
 def _compared(

@@ -585,6 +585,12 @@ def check_file(
         row.count += count
     matrix.rows = list(rows.values())
     matrix.labels = list(dict.fromkeys(label for row in matrix.rows for label in row.cells))
+    _require_calls(matrix)
+    return matrix
+
+
+def _require_calls(matrix: Matrix) -> None:
+    """Raise UsageError for a file of which no line is a call."""
     if all(cell.outcome == MALFORMED for _, _, cell in matrix.cells()):
         empty = "it has no calls" if matrix.recorded is not None else "it is empty"
         first = next((cell.reason for _, _, cell in matrix.cells()), empty)
@@ -594,7 +600,6 @@ def check_file(
             "one JSON object a line, with op and inputs",
             first=first,
         )
-    return matrix
 
 
 def _checked(

@@ -41,25 +41,12 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     plan = explanation.plan
     if plan is None:
         return _refusal_view(explanation)
-    key = (
-        say(", tiling key {tiling_key}", tiling_key=plan.tiling_key)
-        if plan.tiling_key is not None
-        else ""
-    )
     overflow = overflow_text(plan)
-    reason = [(plan.path_reason,)] if plan.path_reason else []
     decisions = (
         _decision_rows(number, decision) for number, decision in enumerate(plan.decisions, 1)
     )
     nearby = explanation.nearby[:SHOWN_NEARBY]
     changes = [_nearby_row(change) for change in nearby] or [("nothing nearby takes another path",)]
-    cores = say(
-        "{block_dim} of {cores_available} {core_kind}, {idle_cores} idle",
-        block_dim=plan.block_dim,
-        cores_available=plan.cores_available,
-        core_kind=plan.core_kind,
-        idle_cores=plan.idle_cores,
-    )
     count = len(plan.launches)
     title = "launches: {launches}, one after the other" if count > 1 else "launches: {launches}"
     memories = (
@@ -70,14 +57,14 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     return stack(
         Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True),
         *_section("overflows the Unified Buffer", [(overflow,)] if overflow else []),
-        *_section("path", [(Text("{path}{key}", path=plan.path, key=key),), *reason]),
+        *_section("path", _path_rows(plan)),
         *_section("decisions", [row for rows in decisions for row in rows]),
         *_section(
             "nearest changes",
             changes,
             styles=["red" if change.refusal else "" for change in nearby],
         ),
-        *_section("cores", [(cores, plan.cores_note), (plan.per_core,)]),
+        *_section("cores", _core_rows(plan)),
         *_section(say(title, launches=count), _launch_rows(plan.launches)),
         *(part for parts in memories for part in parts),
         *_section(
@@ -102,6 +89,26 @@ def explanation_view(explanation: Explanation) -> RenderableType:
         *_section("evidence", evidence_cells(plan)),
         *_section("rules", [(plan.rules_source,)] if plan.rules_source else []),
     )
+
+
+def _path_rows(plan: Plan) -> Iterator[Row]:
+    key: str = ""
+    if plan.tiling_key is not None:
+        key = say(", tiling key {tiling_key}", tiling_key=plan.tiling_key)
+    yield (Text("{path}{key}", path=plan.path, key=key),)
+    if plan.path_reason:
+        yield (plan.path_reason,)
+
+
+def _core_rows(plan: Plan) -> list[Row]:
+    used = say(
+        "{block_dim} of {cores_available} {core_kind}, {idle_cores} idle",
+        block_dim=plan.block_dim,
+        cores_available=plan.cores_available,
+        core_kind=plan.core_kind,
+        idle_cores=plan.idle_cores,
+    )
+    return [(used, plan.cores_note), (plan.per_core,)]
 
 
 def _unfused_rows(explanation: Explanation) -> list[Row]:

@@ -314,7 +314,9 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
         tuple(inputs[f"{name}_shape"]) for name in ("x1", "x2", "gamma", "y", "rstd", "x")
     )
     # A missing tensor is given with the shape (0,).
-    outputs = (Y_ONLY if 0 in x else NO_RSTD) if 0 in rstd else FULL
+    outputs = FULL
+    if 0 in rstd:
+        outputs = Y_ONLY if 0 in x else NO_RSTD
     is_like = x2 == y == x1 and (outputs == Y_ONLY or x == x1)
     if not is_like or not 1 <= len(x1) <= MAX_RANK or 0 in x1 or to_fp32(inputs["epsilon"]) < 0:
         return None

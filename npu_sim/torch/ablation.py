@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -316,28 +317,42 @@ def ablation(
     """
     if steps < 1:
         raise UsageError("steps", "steps = {steps} is less than 1", "1 or more", steps=steps)
+    emulated = partial(
+        emulate,
+        product,
+        soc=soc,
+        release=release,
+        deterministic=deterministic,
+        core_order=core_order,
+        seed=seed,
+        limits=limits,
+    )
     named = None if fused is None else list(fused)
-    options: dict[str, Any] = {
-        "product": product,
-        "soc": soc,
-        "release": release,
-        "deterministic": deterministic,
-        "core_order": core_order,
-        "seed": seed,
-        "limits": limits,
-    }
+    return _Program(run, steps, seed, emulated, progress).ablation(named)
 
-    def trained(name: str, done: float, **emulated: Any) -> tuple[Seen, Emulation | None]:
-        if progress is not None:
-            progress(name, done)
-        block: AbstractContextManager[Any] = nullcontext()
-        if emulated:
-            block = emulate(**options, **emulated)
-        _seed(seed)
-        seen = Seen(steps)
+
+@dataclass(frozen=True)
+class _Program:
+    """A program that trains, and how it is run."""
+
+    run: Callable[[], Any]
+    steps: int
+    seed: int
+    emulated: Callable[..., AbstractContextManager[Emulation]]
+    """Returns the block in which operators (``fused``) are emulated."""
+    progress: Callable[[str, float], None] | None
+
+    def trained(
+        self, name: str, done: float, block: AbstractContextManager[Any]
+    ) -> tuple[Seen, Any]:
+        """Run the program in a block; return what it showed, and what the block yields."""
+        if self.progress is not None:
+            self.progress(name, done)
+        _seed(self.seed)
+        seen = Seen(self.steps)
         watched = _watched(seen, moves_weight=name == CONTROL)
         with block as report, watched, suppress(EnoughStepsError):
-            run()
+            self.run()
         if not seen.losses:
             raise UsageError(
                 "run",
@@ -346,25 +361,26 @@ def ablation(
             )
         return seen, report
 
-    base, _ = trained("as written", 0.0)
-    every, emulation = trained(ALL, 0.0, fused=named)
-    assert emulation is not None
-    operators = [name for name in operators_of_models() if name in emulation.counts()]
-    count = len(operators) + 3
-    control, _ = trained(CONTROL, 2 / count)
-    rows = []
-    for position, name in enumerate(operators):
-        seen, report = trained(name, (position + 3) / count, fused=[name])
-        rows.append(_variant(name, seen, base, report))
-    rows.append(_variant(ALL, every, base, emulation))
-    return Ablation(
-        emulation.target,
-        seed,
-        tuple(base.losses),
-        _variant(CONTROL, control, base),
-        tuple(rows),
-        emulation,
-    )
+    def ablation(self, fused: list[str] | None) -> Ablation:
+        """Run the program as it is, with all operators, as control, and with every operator."""
+        base, _ = self.trained("as written", 0.0, nullcontext())
+        every, emulation = self.trained(ALL, 0.0, self.emulated(fused=fused))
+        operators = [name for name in operators_of_models() if name in emulation.counts()]
+        count = len(operators) + 3
+        control, _ = self.trained(CONTROL, 2 / count, nullcontext())
+        rows = []
+        for position, name in enumerate(operators, 3):
+            seen, report = self.trained(name, position / count, self.emulated(fused=[name]))
+            rows.append(_variant(name, seen, base, report))
+        rows.append(_variant(ALL, every, base, emulation))
+        return Ablation(
+            emulation.target,
+            self.seed,
+            tuple(base.losses),
+            _variant(CONTROL, control, base),
+            tuple(rows),
+            emulation,
+        )
 
 
 def _seed(seed: int) -> None:

@@ -192,6 +192,39 @@ def largest_batch(problem: Problem, key: int, room: int) -> int:
     return max(tokens, 1)
 
 
+class RowGroups(NamedTuple):
+    """Groups of the rows of a token that are added together."""
+
+    number: int
+    rows: int
+    last_rows: int
+
+
+def groups_of(problem: Problem, key: int, device: Device) -> RowGroups:
+    """Return the groups of the rows of a token; none where columns are split."""
+    top_k = problem.top_k
+    if key == SPLIT_COLUMNS:
+        return RowGroups(0, 0, 0)
+    if key != SOME_ROWS:
+        return RowGroups(top_k, 1, 1)
+    number = ceil_div(top_k, rows_at_once(problem, device.ub_bytes // 2))
+    rows = ceil_div(top_k, number)
+    return RowGroups(number, rows, top_k - (number - 1) * rows)
+
+
+def batch_room(problem: Problem, key: int, group_rows: int, device: Device) -> int:
+    """Return the bytes that are left for what grows with the tokens of a batch."""
+    half, row, size = device.ub_bytes // 2, row_bytes(problem), element_bytes(problem.dtype)
+    if key == ALL_TOKENS:
+        elements = problem.tokens * problem.top_k * problem.hidden
+        return (device.ub_bytes - align(elements * size, BLOCK_BYTES)) // 2
+    if key == ALL_ROWS and problem.top_k > FEW_ROWS:
+        return half - problem.top_k * row
+    if key == SOME_ROWS:
+        return half - group_rows * row - align(group_rows * size, BLOCK_BYTES)
+    return half
+
+
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
@@ -200,27 +233,14 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     hidden, top_k = problem.hidden, problem.top_k
     if min(problem.tokens, top_k, hidden, device.vector_cores) <= 0:
         return NO_TILING
-    size, half = element_bytes(problem.dtype), device.ub_bytes // 2
-    row = row_bytes(problem)
+    size = element_bytes(problem.dtype)
     block_dim, core_tokens, last_core_tokens = equal_parts(problem.tokens, device.vector_cores)
     key = key_of(problem, device)
-    row_groups, group_rows, last_group_rows = top_k, 1, 1
-    room = half
-    if key == ALL_TOKENS:
-        all_rows = align(problem.tokens * top_k * hidden * size, BLOCK_BYTES)
-        room = (device.ub_bytes - all_rows) // 2
-    elif key == ALL_ROWS and top_k > FEW_ROWS:
-        room = half - top_k * row
-    elif key == SOME_ROWS:
-        row_groups = ceil_div(top_k, rows_at_once(problem, half))
-        group_rows = ceil_div(top_k, row_groups)
-        last_group_rows = top_k - (row_groups - 1) * group_rows
-        room = half - group_rows * row - align(group_rows * size, BLOCK_BYTES)
+    groups = groups_of(problem, key, device)
     column_pieces, piece_columns = 1, hidden
     key_of_probs = 0 if problem.probs == NO_PROBS else KEYS_OF_PROBS[problem.probs]
     if key == SPLIT_COLUMNS:
-        row_groups = group_rows = last_group_rows = 0
-        longest = half // size // (2 if size == FP32_BYTES else 3)
+        longest = device.ub_bytes // 2 // size // (2 if size == FP32_BYTES else 3)
         if longest <= 0:
             return NO_TILING
         column_pieces = ceil_div(hidden, longest)
@@ -228,6 +248,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         batches, batch_tokens, last_batch_tokens = core_tokens, 1, core_tokens
         last_core_batches = last_core_last_batch_tokens = last_core_tokens
     else:
+        room = batch_room(problem, key, groups.rows, device)
         batches = ceil_div(core_tokens, largest_batch(problem, key, room))
         batch_tokens = ceil_div(core_tokens, batches)
         last_batch_tokens = core_tokens - (batches - 1) * batch_tokens
@@ -240,7 +261,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         workspace_bytes=SYSTEM_WORKSPACE_BYTES,
         tokens=problem.tokens,
         hidden=hidden,
-        padded_hidden=row // size,
+        padded_hidden=row_bytes(problem) // size,
         top_k=top_k,
         core_tokens=core_tokens,
         last_core_tokens=last_core_tokens,
@@ -252,9 +273,9 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         column_pieces=column_pieces,
         piece_columns=piece_columns,
         last_piece_columns=hidden - (column_pieces - 1) * piece_columns,
-        row_groups=row_groups,
-        group_rows=group_rows,
-        last_group_rows=last_group_rows,
+        row_groups=groups.number,
+        group_rows=groups.rows,
+        last_group_rows=groups.last_rows,
         rows=problem.rows,
     )
 

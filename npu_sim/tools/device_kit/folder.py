@@ -66,23 +66,28 @@ def kit(
         can be run by torch_npu, or by the operator test kit.
     """
     report = progress or (lambda stage, fraction: None)
-    if ttk is not None:
-        if str(out) != OUT:
-            raise UsageError(
-                "ttk",
-                "{first} and {second} exclude each other",
-                "leave one of them out",
-                first="out",
-                second="ttk",
-            )
-        return write_cases(None if calls is None else Path(calls), soc, release, Path(ttk), report)
-    profile = load_profile(None, soc, release)
+    file = None if calls is None else Path(calls)
+    if ttk is None:
+        return write_calls(file, load_profile(None, soc, release), out, report)
+    if str(out) != OUT:
+        raise UsageError(
+            "ttk",
+            "{first} and {second} exclude each other",
+            "leave one of them out",
+            first="out",
+            second="ttk",
+        )
+    return write_cases(file, soc, release, Path(ttk), report)
+
+
+def write_calls(file: Path | None, profile: Profile, out: str | Path, report: Progress) -> Kit:
+    """Write a kit for torch_npu: the calls of a file, or a choice of small ones."""
     folder = new_folder(Path(out))
     left_out: list[str] = []
-    if calls is None:
+    if file is None:
         chosen = chosen_calls(profile, report)
     else:
-        chosen = list(given_calls(Path(calls), CALLS, OTHER_CALL, left_out))
+        chosen = list(given_calls(file, CALLS, OTHER_CALL, left_out))
     if not chosen:
         raise UsageError(
             "calls",

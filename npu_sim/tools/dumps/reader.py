@@ -200,6 +200,18 @@ def read_dump(
     if verify:
         given = {"product": product, "soc": soc, "release": release, "deterministic": deterministic}
         targets = _targets(sides, default, given, report)
+    return _reading(folder, against, sides, targets, verify, report)
+
+
+def _reading(
+    folder: str | os.PathLike[str],
+    against: str | os.PathLike[str] | None,
+    sides: Sequence[_Side],
+    targets: Sequence[_Target],
+    verify: bool,
+    report: "_Progress",
+) -> DumpReading:
+    """Return what one or two folders hold, for the target of each."""
     comparisons, alone = _compared(sides) if len(sides) == 2 else ([], [])
     found = [difference for comparison in comparisons for difference in comparison.differences]
     different = {name for entry in found for name in (entry.entry, entry.counterpart)}

@@ -166,22 +166,9 @@ def read_profile(
         _Interpretation(measured, _preferred(same), device.clock_mhz, steps)
         for same in alike.values()
     ]
-    most = max(interpretation.explained for interpretation in interpretations)
-    best = [
-        interpretation for interpretation in interpretations if interpretation.explained == most
-    ]
-    if wanted:
-        found_by = "chosen"
-    elif len(best) == len(interpretations):
-        found_by = "the file does not identify the release: the default"
-    else:
-        keys = {_rules(interpretation.profile, measured) for interpretation in best}
-        named = {profile.release for key in keys for profile in alike[key]}
-        found_by = Text(
-            "{most} launches form complete calls of release {release}",
-            most=most,
-            release=", ".join(name for name in release_names() if name in named),
-        )
+    most = max(found.explained for found in interpretations)
+    best = [found for found in interpretations if found.explained == most]
+    found_by = "chosen" if wanted else _found_by(best, interpretations, alike)
     preferred = _preferred([found.profile for found in best])
     last = next(found for found in best if found.profile == preferred)
     return MeasuredProfile(
@@ -192,6 +179,26 @@ def read_profile(
         release_found_by=found_by,
         groups=last.groups(_Steps(progress, len(measured.equal))),
         calls=last.call_groups(),
+    )
+
+
+def _found_by(
+    best: Sequence["_Interpretation"],
+    interpretations: Sequence["_Interpretation"],
+    alike: Mapping[tuple[Any, ...], Sequence[Profile]],
+) -> str:
+    """Return how a file identifies a release: by the calls that its launches form, if at all."""
+    if len(best) == len(interpretations):
+        return "the file does not identify the release: the default"
+    named = {
+        profile.release
+        for found in best
+        for profile in alike[_rules(found.profile, found.measured)]
+    }
+    return Text(
+        "{most} launches form complete calls of release {release}",
+        most=best[0].explained,
+        release=", ".join(name for name in release_names() if name in named),
     )
 
 

@@ -3,9 +3,9 @@
 PyTorch has added 1 to the steps before; op-plugin subtracts it, as the kernel adds it again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -27,6 +27,47 @@ UNSCALED = Text(
     "grad_scale and found_inf are ignored on an NPU: nothing is unscaled, and no step is skipped"
 )
 Tensors = Sequence[torch.Tensor]
+STATE = ("var", "m", "v", "max_grad_norm")
+"""Tensors that an update changes."""
+
+
+class _Lists(NamedTuple):
+    """Tensors of an update, under PyTorch's names: one of each for every parameter."""
+
+    params: Tensors
+    grads: Tensors
+    exp_avgs: Tensors
+    exp_avg_sqs: Tensors
+    state_steps: Tensors
+    max_exp_avg_sqs: Tensors | None
+    """None without amsgrad."""
+
+    def require_equal_lengths(self) -> None:
+        """Raise UsageError for lists that have not one tensor for each parameter."""
+        for name, tensors in self._asdict().items():
+            if tensors is not None and len(tensors) != len(self.params):
+                raise UsageError(
+                    name,
+                    "{name} has {count} tensors, params has {expected}",
+                    "one for each parameter",
+                    name=name,
+                    count=len(tensors),
+                    expected=len(self.params),
+                )
+
+    def of_each_parameter(self) -> Iterator[dict[str, torch.Tensor]]:
+        """Yield the tensors of each parameter, under the operator's names."""
+        lists = {
+            "var": self.params,
+            "m": self.exp_avgs,
+            "v": self.exp_avg_sqs,
+            "grad": self.grads,
+            "step": self.state_steps,
+        }
+        if self.max_exp_avg_sqs is not None:
+            lists["max_grad_norm"] = self.max_exp_avg_sqs
+        for tensors in zip(*lists.values(), strict=True):
+            yield dict(zip(lists, tensors, strict=True))
 
 
 def fused_adamw_(
@@ -57,24 +98,9 @@ def fused_adamw_(
     AclnnError
         For a call that the product refuses; nothing is updated then.
     """
-    given = {
-        "grads": grads,
-        "exp_avgs": exp_avgs,
-        "exp_avg_sqs": exp_avg_sqs,
-        "state_steps": state_steps,
-    }
-    if amsgrad:
-        given["max_exp_avg_sqs"] = max_exp_avg_sqs
-    for name, tensors in given.items():
-        if len(tensors) != len(params):
-            raise UsageError(
-                name,
-                "{name} has {count} tensors, params has {expected}",
-                "one for each parameter",
-                name=name,
-                count=len(tensors),
-                expected=len(params),
-            )
+    largest = max_exp_avg_sqs if amsgrad else None
+    lists = _Lists(params, grads, exp_avgs, exp_avg_sqs, state_steps, largest)
+    lists.require_equal_lengths()
     options = {
         "lr": lr,
         "beta1": beta1,
@@ -84,28 +110,15 @@ def fused_adamw_(
         "amsgrad": amsgrad,
         "maximize": maximize,
     }
-    largest = max_exp_avg_sqs if amsgrad else [None] * len(params)
     with torch.no_grad():
-        updates = [
-            _checked_update(var, grad, m, v, norm, step, options)
-            for var, grad, m, v, norm, step in zip(
-                params, grads, exp_avgs, exp_avg_sqs, largest, state_steps, strict=True
-            )
-        ]
+        updates = [_checked_update(tensors, options) for tensors in lists.of_each_parameter()]
         for update in updates:
             update()
 
 
-def _checked_update(
-    var: torch.Tensor,
-    grad: torch.Tensor,
-    m: torch.Tensor,
-    v: torch.Tensor,
-    norm: torch.Tensor | None,
-    step: torch.Tensor,
-    options: dict[str, Any],
-) -> Callable[[], Any]:
+def _checked_update(tensors: dict[str, torch.Tensor], options: dict[str, Any]) -> Callable[[], Any]:
     """Return a function that updates one parameter; raise what its call would raise."""
+    step = tensors["step"]
     if step.numel() != 1:
         raise UsageError(
             "state_steps",
@@ -113,10 +126,9 @@ def _checked_update(
             "one element each, the number of this update",
             count=step.numel(),
         )
-    state = {"var": var, "m": m, "v": v, "max_grad_norm": norm}
-    tensors = {**state, "grad": grad, "step": step.reshape(1) - 1}
     arrays: dict[str, Any] = {
-        name: tensor_as_array(value) for name, value in tensors.items() if value is not None
+        name: tensor_as_array(tensor)
+        for name, tensor in {**tensors, "step": step.reshape(1) - 1}.items()
     }
     target = current_device()
     call = prepare(
@@ -129,8 +141,10 @@ def _checked_update(
         **arrays,
         **options,
     )
-    for name in state.keys() & arrays.keys():
-        output_array(name, state[name], TensorSpec.of(arrays[name]), None)
+    state = {name: tensors.get(name) for name in STATE}
+    for name, tensor in state.items():
+        if tensor is not None:
+            output_array(name, tensor, TensorSpec.of(arrays[name]), None)
     return partial(call, **arrays, out=tuple(state.values()))
 
 
@@ -154,18 +168,15 @@ def _fused_adamw(
     if torch.is_tensor(options.get("lr")):
         raise ValueError("lr is a tensor: torch_npu has no fused AdamW for it; give a number")
     state = (exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps)
-    largest = max_exp_avg_sqs if options.get("amsgrad") else [None] * len(params)
+    largest = max_exp_avg_sqs if options.get("amsgrad") else None
+    lists = _Lists(params, grads, exp_avgs, exp_avg_sqs, state_steps, largest)
     calls = []
-    for var, grad, m, v, norm, step in zip(
-        params, grads, exp_avgs, exp_avg_sqs, largest, state_steps, strict=True
-    ):
-        tensors = {"var": var, "m": m, "v": v, "grad": grad, "step": step, "max_grad_norm": norm}
+    for tensors in lists.of_each_parameter():
         specs = {
             name: spec_of(tensor, (tensor.numel(),), copied=True)
             for name, tensor in tensors.items()
-            if tensor is not None
         }
-        calls.append(Forward(OPERATOR, specs | options, var))
+        calls.append(Forward(OPERATOR, specs | options, tensors["var"]))
     is_scaled = grad_scale is not None or found_inf is not None
     return FusedCall(
         compute=lambda: fused_adamw_(params, grads, *state, **options),
