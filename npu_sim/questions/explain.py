@@ -443,6 +443,6 @@ def unfused_forms(call: FixedCall, profile: Profile) -> Iterator[tuple[str, str]
         if operator.has_hook(UNFUSED):
             for form, _ in operator.hook(UNFUSED)(studied, output):
                 yield output, form
-        elif operator.has_hook(VARIANTS):
+        if operator.has_hook(VARIANTS):
             variants = operator.hook(VARIANTS)(studied)
             yield from ((output, form) for form, _, one in variants if isinstance(one, UnfusedCall))

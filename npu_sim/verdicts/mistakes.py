@@ -37,12 +37,18 @@ Calls = Iterator[tuple[str, StudyCall]]
 
 
 def mistaken_calls(call: StudyCall, verdict: OutputVerdict) -> Calls:
-    """Yield what differs and the call: other attributes, another step, inputs exchanged."""
+    """Yield what differs and the call: other attributes, another step, other inputs."""
     for attribute in call.operator.attributes:
         yield from _other_values(call, attribute, verdict)
     yield from _betas_exchanged(call)
     yield from _other_steps(call)
     yield from _inputs_exchanged(call)
+    if "sin" in call.tensors:
+        yield Text("rotated backwards: sin negated"), call.with_tensors(sin=-call.tensors["sin"])
+    if call.operator.name == "swi_glu":
+        halves = np.split(call.tensors["x"], 2, axis=int(call.arguments.dim))
+        changed = call.with_tensors(x=np.concatenate(halves[::-1], axis=int(call.arguments.dim)))
+        yield Text("halves exchanged: the second one is the gate"), changed
 
 
 def _other_values(call: StudyCall, attribute: Attribute, verdict: OutputVerdict) -> Calls:

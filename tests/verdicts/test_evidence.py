@@ -26,6 +26,13 @@ TOKENS = {"permuted_tokens": "80x72:{0}", "sorted_indices": "80:int32"}
 CALLS = [
     ("rms_norm", NORM),
     ("rms_norm", {"x": "3x9000:{0}", "gamma": "9000:{0}"}),
+    *(
+        (
+            "add_rms_norm",
+            {**dict.fromkeys(("x1", "x2"), f"{rows}x{columns}:{{0}}"), "gamma": f"{columns}:{{0}}"},
+        )
+        for rows, columns in ((6, 300), (60, 300), (60, 4096), (3, 16400))
+    ),
     ("rms_norm_grad", {"dy": "6x300:{0}", "x": "6x300:{0}", "gamma": "300:{0}", "rstd": "6:fp32"}),
     ("swi_glu", {"x": "20x144:{0}"}),
     ("swi_glu_grad", {"x": "20x144:{0}", "y_grad": "20x72:{0}"}),
@@ -125,7 +132,8 @@ CALLS = [
     ),
 ]
 MODEL_STEPS = {
-    ("rms_norm", "y"), ("rms_norm", "rstd"), ("swi_glu", "y"), ("swi_glu_grad", "x_grad"),
+    ("rms_norm", "y"), ("rms_norm", "rstd"), ("add_rms_norm", "y"), ("add_rms_norm", "rstd"),
+    ("swi_glu", "y"), ("swi_glu_grad", "x_grad"),
     ("cross_entropy_loss", "loss"), ("cross_entropy_loss", "log_prob"),
     ("cross_entropy_loss_grad", "x_grad"), ("apply_adam_w_v2", "var_out"),
     ("conv_tbc_backward", "grad_input"), ("conv_tbc_backward", "grad_weight"),

@@ -65,6 +65,13 @@ MISTAKES = [
         {"cos": ROTATION["sin"], "sin": ROTATION["cos"]},
         "cos and sin exchanged",
     ),
+    (
+        "rotary_position_embedding",
+        ROTATION,
+        {"sin": -ROTATION["sin"]},
+        "rotated backwards: sin negated",
+    ),
+    ("swi_glu", {"x": X}, {"x": np.roll(X, 48, axis=1)}, "halves exchanged"),
 ]
 
 
@@ -137,6 +144,11 @@ def through_the_gate(dtype):
     (torch.nn.functional.silu(a) * b).backward(gradient)
     tensors = {"x": torch.cat((a, b), 1), "y_grad": gradient}
     return "swi_glu_grad", tensors, {"x_grad": torch.cat((a.grad, b.grad), 1)}, {}
+
+
+def with_a_rounded_sigmoid(dtype):
+    a, b = torch.randn(64, 256).to(dtype), torch.randn(64, 256).to(dtype)
+    return "swi_glu", {"x": torch.cat((a, b), 1)}, {"y": a * torch.sigmoid(a) * b}, {}
 
 
 def through_the_rotation(dtype):
@@ -232,6 +244,7 @@ def optimizer(dtype):
 FRAMEWORKS = {
     through_the_norm: "gradient of the unfused chain",
     through_the_gate: "gradient of the unfused chain",
+    with_a_rounded_sigmoid: "sigmoid(a) and silu(a) rounded to bf16",
     through_the_rotation: "products rounded to bf16",
     experts_summed: "products rounded to bf16",
     experts_in_a_loop: "expert after expert",

@@ -4,12 +4,13 @@ There are no sums, and every element depends on its own a and b alone.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from npu_sim.framework.vocabulary import Result, Text, numpy_dtype
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
-from npu_sim.operators.shared.gated_halves.compute import halves_of
+from npu_sim.operators.shared.gated_halves.compute import halves_of, sigmoid
 from npu_sim.operators.shared.gated_halves.study import (
     EXP_IN_FP32,
     FP64,
@@ -34,6 +35,7 @@ from npu_sim.operators.shared.study import (
     single_terms,
     study_call,
 )
+from npu_sim.operators.shared.unfused import Ends, Formulas, ends_of, is_16_bit, rounded, short
 from npu_sim.operators.swi_glu.compute import formula
 
 
@@ -69,6 +71,23 @@ def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
         out = formula(call.arguments, call.tensors, FP64)["y"]
         radius = np.abs(out) * RELATIVE + np.abs(a * b) * VANISHING
         yield open_rule(result, "y", out, radius, EXP_IN_FP32)
+
+
+def unfused(call: StudyCall, output: str) -> Formulas:
+    """Yield the call as three kernels in 16 bits: sigmoid(a), silu(a) and the product."""
+    x = call.tensors["x"]
+    if is_16_bit(x):
+        text = Text(
+            "sigmoid(a) and silu(a) rounded to {dtype} before the product", dtype=short(x.dtype)
+        )
+        yield text, partial(_rounded_sigmoid, call)
+
+
+def _rounded_sigmoid(call: StudyCall) -> Ends:
+    x = call.tensors["x"]
+    a, b = halves_of(call.arguments, x, FP64)
+    y = rounded(a * rounded(sigmoid(a), x.dtype), x.dtype) * b
+    return ends_of(y, np.zeros_like(y), x.dtype)
 
 
 def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:

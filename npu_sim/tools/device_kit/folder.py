@@ -15,7 +15,15 @@ from npu_sim.status import UsageError, without_internal_frames
 from npu_sim.tools.device_kit import run_on_device
 from npu_sim.tools.device_kit.answers import Kit
 from npu_sim.tools.device_kit.choice import chosen_calls
-from npu_sim.tools.device_kit.lines import CALLS_FILE, MIB, README, given_calls, line_of, new_folder
+from npu_sim.tools.device_kit.lines import (
+    CALLS_FILE,
+    MIB,
+    README,
+    given_calls,
+    line_of,
+    new_folder,
+    no_calls,
+)
 from npu_sim.tools.device_kit.run_on_device import CALLS, SCHEMA, digest_of
 from npu_sim.tools.device_kit.ttk.folder import write_cases
 
@@ -89,13 +97,8 @@ def write_calls(file: Path | None, profile: Profile, out: str | Path, report: Pr
     else:
         chosen = list(given_calls(file, CALLS, OTHER_CALL, left_out))
     if not chosen:
-        raise UsageError(
-            "calls",
-            "{soc}: no call that torch_npu reaches",
-            "operators: {names}",
-            soc=profile.soc,
-            names=", ".join(CALLS),
-        )
+        problem = Text("{soc}: no call that torch_npu reaches", soc=profile.soc)
+        raise no_calls(problem, CALLS, left_out)
     lines = [line_of(number, call, profile) for number, call in enumerate(chosen, 1)]
     folder.mkdir(exist_ok=True)
     text = "".join(json.dumps(line) + "\n" for line in lines)

@@ -1,6 +1,6 @@
 """Calls of a kit as lines of ``calls.jsonl``: given calls, how inputs are made, and plans."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,12 @@ def given_calls(
             elif str(given) not in seen:
                 seen.add(str(given))
                 yield found
+
+
+def no_calls(problem: Text, names: Collection[str], left_out: Sequence[str]) -> UsageError:
+    """Return the error of a kit without calls; its hint is why the first line is left out."""
+    hint = left_out[0] if left_out else Text("operators: {names}", names=", ".join(names))
+    return UsageError("calls", "{problem}", "{hint}", problem=problem, hint=hint)
 
 
 def line_of(number: int, call: KitCall, profile: Profile) -> dict[str, Any]:

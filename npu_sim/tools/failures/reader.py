@@ -146,6 +146,11 @@ FORMS: tuple[Form, ...] = (
         proof=Proof.CALL,
     ),
     Form("OpName:[", r"OpName:\[(?P<operator>aclnn\w{1,200}?)(?:_\d{1,20})?\]", proof=Proof.CALL),
+    Form(
+        "OpName:[",
+        r"OpName:\[(?P<operator>(?!aclnn)\w{1,200}?)(?:_\d{1,20})?\]",
+        proof=Proof.KERNEL,
+    ),
     Form("OPS function error", rf"OPS function error: (?P<operator>{NAME})", COMPILE, Proof.CALL),
     Form("Check aclnn", r"\bCheck (?P<operator>aclnn\w{1,200})\(", proof=Proof.CALL),
     Form("aclnn", r"\b(?P<operator>aclnn\w{1,200}) (?:call )?failed", proof=Proof.CALL),
@@ -200,12 +205,22 @@ FORMS: tuple[Form, ...] = (
     Form("npu_", r"\b(?:torch_npu|ops\.npu)\.(?P<operator>npu_\w{1,200})\(", "", Proof.FUNCTION),
     Form(
         "_tiling",
-        r"\[FILE:(?P<operator>\w{1,200}?)_tiling\w{0,60}\.(?:cpp|cc)\]",
+        r"\[(?:FILE:)?(?P<operator>\w{1,200}?)_tiling\w{0,60}\.(?:cpp|cc)(?::\d{1,9})?\]",
         TILING,
         Proof.FILE,
     ),
-    Form("_infershape", r"\[FILE:(?P<operator>\w{1,200})_infershape\.cpp\]", SHAPE, Proof.FILE),
-    Form("_checker", r"\[FILE:(?P<operator>\w{1,200})_checker\.cpp\]", PARAMETER, Proof.FILE),
+    Form(
+        "_infershape",
+        r"\[(?:FILE:)?(?P<operator>\w{1,200})_infershape\.cpp(?::\d{1,9})?\]",
+        SHAPE,
+        Proof.FILE,
+    ),
+    Form(
+        "_checker",
+        r"\[(?:FILE:)?(?P<operator>\w{1,200})_checker\.cpp(?::\d{1,9})?\]",
+        PARAMETER,
+        Proof.FILE,
+    ),
     Form(OUT_OF_MEMORY, rf"(?P<cause>{OUT_OF_MEMORY})", BEFORE),
     Form("Fault RAS", r"(?P<cause>Fault RAS\b[^\n]{0,400})", HARDWARE),
     *(

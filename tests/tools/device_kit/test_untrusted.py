@@ -293,3 +293,11 @@ def test_the_command_says_what_is_unreadable(kit, capsys, monkeypatch):
     shown = command(capsys, monkeypatch, "kit", "--check", str(kit))
     assert shown.code == 1
     assert "1 unreadable" in " ".join(shown.out.split())
+
+
+@pytest.mark.parametrize("folder", ["out", "ttk"])
+def test_a_file_without_calls_says_what_its_first_line_is(tmp_path, folder):
+    calls = tmp_path / "calls.jsonl"
+    calls.write_text('{"op": "swi_glu", "inputs": {"x": "4x64:bf16"}, "attributes": {"dim": 1}}\n')
+    with pytest.raises(npu_sim.UsageError, match="line 1: 'attributes' is not a key of a call"):
+        npu_sim.kit(calls, **{folder: tmp_path / "kit"})

@@ -61,6 +61,34 @@ def test_the_first_sentence_of_a_call_in_plog_is_the_cause():
     assert diagnose(text).operator == "aclnnRepeat"
 
 
+@pytest.mark.parametrize(
+    ("file", "said", "operator", "stage", "argument"),
+    [
+        (
+            "rms_norm_tiling.cpp",
+            "OpName:[RmsNorm] \"Input gamma's dim num should not greater than input x's.\"",
+            "rms_norm",
+            "tiling",
+            "gamma",
+        ),
+        (
+            "cross_entropy_loss_grad_infershape.cpp",
+            'OpName:[CrossEntropyLossGrad_4] "logProb dim must be 2."',
+            "cross_entropy_loss_grad",
+            "shape",
+            "log_prob",
+        ),
+    ],
+)
+def test_a_line_of_plog_names_operator_and_stage_without_a_number(
+    file, said, operator, stage, argument
+):
+    log = f"[ERROR] OP(7,w):{TIME} [{file}:33][OP][Check][7] {said}\n"
+    found = diagnose(log)
+    assert (found.operator, found.blamed, found.stage) == (operator, True, stage)
+    assert found.argument == argument
+
+
 CHECK = (
     "call {call} failed, error code is {number}\n"
     "[PID: 9] {time} AclNN_Parameter_Error(EZ1001): {said}\n"

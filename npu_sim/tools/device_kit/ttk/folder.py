@@ -22,7 +22,7 @@ from npu_sim.plans.answers import Progress
 from npu_sim.status import UsageError
 from npu_sim.tools.device_kit.answers import Kit
 from npu_sim.tools.device_kit.choice import KitCall, chosen_calls
-from npu_sim.tools.device_kit.lines import CALLS_FILE, README, given_calls, new_folder
+from npu_sim.tools.device_kit.lines import CALLS_FILE, README, given_calls, new_folder, no_calls
 from npu_sim.tools.device_kit.results import Line
 from npu_sim.tools.device_kit.run_on_device import digest_of
 from npu_sim.tools.device_kit.ttk.cases import KERNELS, Case, line_of_case
@@ -93,13 +93,8 @@ def write_cases(
         given = given_calls(calls, KERNELS, OTHER_CALL, left_out)
         cases = [*_cases(given, profile, left_out)]
     if not cases:
-        raise UsageError(
-            "calls",
-            "{soc}: no call whose kernel the operator test kit runs",
-            "operators: {names}",
-            soc=profile.soc,
-            names=", ".join(KERNELS),
-        )
+        problem = Text("{soc}: no call whose kernel the operator test kit runs", soc=profile.soc)
+        raise no_calls(problem, KERNELS, left_out)
     text = "".join(line + "\n" for line, _ in cases)
     identity = digest_of(f"{profile.soc} {profile.release}\n{text}".encode())
     folder.mkdir(exist_ok=True)
