@@ -162,7 +162,7 @@ def matrix_peak(operations: int) -> dict[str, Limit]:
     from npu_sim.kernels.conv_tbc_backward import tile
 
     multiply = _repeated_tile()
-    a = np.ones(tile.TILE_STRIDE * tile.PACKED_STEPS, np.float32)
+    a = np.ones(tile.TILE_ROWS * tile.PACKED_STEPS, np.float32)
     b = np.ones(tile.PACKED_STEPS * tile.TILE_COLUMNS, np.float32)
     sums = np.zeros((get_num_threads(), tile.TILE_SIZE), np.float32)
     done = 2 * tile.TILE_SIZE * tile.PACKED_STEPS * TILE_REPEATS * len(sums)

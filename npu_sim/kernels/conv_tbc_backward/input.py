@@ -29,22 +29,26 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
     TILE_COLUMNS,
     TILE_ROWS,
     TILE_SIZE,
-    Packing,
     Walk,
     channel_block,
     multiply_row,
     multiply_rows,
-    pack_tiles,
     round_row,
     take,
 )
-from npu_sim.kernels.engine.compile import device_function, long_kernel, thread_scratch, threads_for
+from npu_sim.kernels.engine.compile import (
+    device_function,
+    kernel,
+    long_kernel,
+    thread_scratch,
+    threads_for,
+)
 from npu_sim.kernels.vectors.lanes import Floats, Integers, Stored
 from npu_sim.kernels.vectors.row_sums import clear
 from npu_sim.numbers.arrays import aligned
 from npu_sim.numbers.scalars import narrow
 
-ROW_TILES = 16
+ROW_TILES = 224 // TILE_ROWS
 """Tiles per block of output rows."""
 BLOCK_ROWS = ROW_TILES * TILE_ROWS
 
@@ -269,15 +273,18 @@ def _grad_input(
         number = take(queue)
 
 
-def _weight_rows(weight: Stored, block: int) -> Stored:
-    """Return weight (K, Cin, Cout) as (Cout * K, 1, Cin): rows in the order of the reduction."""
+@kernel
+def _pack_weight(panel: int, weight: Stored, block: int, rounding: int, packed: Floats) -> None:
+    """Pack a panel of input channels of weight (K, Cin, Cout) in the order of the reduction."""
     taps, in_channels, out_channels = weight.shape
-    descending, whole = weight[::-1], out_channels // block * block
-    blocks = descending[:, :, :whole].reshape(taps, in_channels, -1, block).transpose(2, 0, 3, 1)
-    if whole == out_channels:
-        return blocks.reshape(-1, 1, in_channels)
-    rest = descending[:, :, whole:].transpose(0, 2, 1)
-    return np.concatenate([part.reshape(-1, in_channels) for part in (blocks, rest)])[:, np.newaxis]
+    first = panel * TILE_COLUMNS
+    stop, step = min(first + TILE_COLUMNS, in_channels), 0
+    for begin in range(0, out_channels, block):
+        for tap in range(taps - 1, -1, -1):
+            for channel in range(begin, min(begin + block, out_channels)):
+                round_row(weight[tap, first:stop, channel], packed[panel, step], rounding)
+                clear(packed[panel, step, stop - first :])
+                step += 1
 
 
 def grad_input(
@@ -300,10 +307,8 @@ def grad_input(
     """
     taps, in_channels, out_channels = weight.shape
     block, panels = channel_block(grad, rounding), -(-in_channels // TILE_COLUMNS)
-    packed = aligned((1, panels, out_channels * taps, TILE_COLUMNS))
-    # pack_tiles packs time steps of samples; here it packs the rows of weight as one sample.
-    visits = np.array([(0, 0, out_channels * taps)], np.int64)
-    pack_tiles(_weight_rows(weight, block), visits, Packing(0, 0, TILE_COLUMNS, rounding), packed)
+    packed = aligned((panels, out_channels * taps, TILE_COLUMNS))
+    _pack_weight.over(panels, weight, block, rounding, packed)
     rows, batch = grad.shape[0] * grad.shape[1], grad.shape[1]
     steps = steps_at_a_time(taps, block)
     threads = threads_for(operations=grad.size * taps * in_channels)

@@ -96,16 +96,19 @@ class RegisterTile(NamedTuple):
     rows: int
     vectors: int
     lanes: int
+    keeps_accumulators: bool = False
+    """Whether the accumulators stay in registers from block to block, beside the sums of a block.
+    In memory their additions wait for stores, which costs a quarter of the time of blocks of 8."""
 
 
 def register_tile() -> RegisterTile:
     """Return the largest tile that fits the vector registers of the processor.
 
-    Besides rows x vectors accumulators, registers hold one row of the second operand and one
-    element of the first.
+    Besides rows x vectors sums, and as many accumulators if they are kept, registers hold one row
+    of the second operand and one element of the first.
     """
     if has_features("avx512f"):
-        return RegisterTile(14, 2, 16)  # 28 + 2 + 1 of 32
+        return RegisterTile(7, 2, 16, keeps_accumulators=True)  # 2 * 14 + 2 + 1 of 32
     if has_features("avx2", "fma"):
         return RegisterTile(6, 2, 8)  # 12 + 2 + 1 of 16
     if is_arm():
@@ -132,8 +135,6 @@ ROW_CHANNELS = 128
 ROW_STRIDE = ROW_CHANNELS + 16
 """Distance of packed rows: an odd number of cache lines, so that rows map to different cache
 sets."""
-TILE_STRIDE = -(-TILE_ROWS // 16) * 16
-"""Distance of time steps in a packed tile of input: whole cache lines."""
 
 
 def _reference(rows: int, row_stride: int, step_stride: int) -> Multiply:
@@ -195,16 +196,16 @@ class _Tile:
                     addend = sums[row * vectors + position]
                     yield emit_fma(builder, [splat, right[position], addend])
 
-    def add_to(self, c: ir.Value, sums: Iterable[ir.Value]) -> None:
+    def add_to(self, accumulators: list[ir.Value], sums: Iterable[ir.Value]) -> None:
         """Add sums to the accumulators, each as soon as it is computed."""
-        # The fence keeps the accumulators in memory; in registers they would spill the sums.
-        self.builder.fence("acq_rel", "singlethread")
-        for position, value in enumerate(sums):
-            loaded = self.load(c, position * TILE.lanes)
-            total = self.builder.fadd(loaded, value)
-            self.builder.store(total, loaded.operands[0]).align = 4
+        if not TILE.keeps_accumulators:
+            # The fence keeps the accumulators in memory; in registers they would spill the sums.
+            self.builder.fence("acq_rel", "singlethread")
+        for variable, value in zip(accumulators, sums, strict=True):
+            total = self.builder.fadd(self.builder.load(variable, align=4), value)
+            self.builder.store(total, variable, align=4)
 
-    def straight(self, a: ir.Value, b: ir.Value, c: ir.Value, length: int) -> None:
+    def straight(self, a: ir.Value, b: ir.Value, c: list[ir.Value], length: int) -> None:
         """Add a block of known length, without branches between steps."""
         # The chain starts with the first product instead of 0 plus the product. They differ only in
         # the sign of a zero, which the addition to the accumulator removes.
@@ -213,7 +214,7 @@ class _Tile:
             sums = list(self.step(a, b, I64(number), sums))
         self.add_to(c, self.step(a, b, I64(length - 1), sums))
 
-    def looped(self, a: ir.Value, b: ir.Value, c: ir.Value, length: ir.Value) -> None:
+    def looped(self, a: ir.Value, b: ir.Value, c: list[ir.Value], length: ir.Value) -> None:
         """Add a block of any length."""
         # LLVM promotes these stack variables to registers.
         zero = ir.Constant(ir.VectorType(FLOAT, TILE.lanes), [0.0] * TILE.lanes)
@@ -229,7 +230,7 @@ class _Tile:
                 self.builder.store(value, variable)
         self.add_to(c, [self.builder.load(variable) for variable in sums])
 
-    def block(self, a: ir.Value, b: ir.Value, c: ir.Value, length: ir.Value) -> None:
+    def block(self, a: ir.Value, b: ir.Value, c: list[ir.Value], length: ir.Value) -> None:
         """Add a block; lengths in ``self.lengths`` have straight-line code."""
         builder, done = self.builder, self.builder.append_basic_block("done")
         for known in self.lengths:
@@ -244,7 +245,7 @@ class _Tile:
 def _reaches(
     builder: ir.IRBuilder, walk: Walk, rows: int, row_stride: int, step_stride: int
 ) -> Iterator[ir.Value]:
-    """Emit the number of elements a walk reads of each operand, and writes of the tile."""
+    """Emit the number of elements a walk reads of each operand."""
     last_outer, last_inner, last_step = (
         builder.sub(size, I64(1)) for size in (walk.outer, walk.inner, walk.length)
     )
@@ -262,7 +263,7 @@ def _reaches(
     is_empty = builder.icmp_signed(
         "<", builder.or_(builder.or_(last_outer, last_inner), last_step), I64(0)
     )
-    for reach in (a, b, I64(rows * TILE_COLUMNS)):
+    for reach in (a, b):
         yield builder.select(is_empty, I64(0), reach)
 
 
@@ -284,10 +285,21 @@ def _emit_product(
         builder.gep(data, [arguments[at + 1]]) for data, at in zip(arrays, (0, 2, 4), strict=True)
     )
     walk = Walk(*cgutils.unpack_tuple(builder, arguments[6]))
-    reaches = _reaches(builder, walk, rows, row_stride, step_stride)
+    reaches = (*_reaches(builder, walk, rows, row_stride, step_stride), I64(rows * TILE_COLUMNS))
     for at, reach in zip((0, 2, 4), reaches, strict=True):
         require_elements(context, builder, kinds[at], reach, *arguments[at : at + 2])
     tile = _Tile(builder, rows, row_stride, step_stride, lengths)
+    vector = ir.VectorType(FLOAT, TILE.lanes).as_pointer()
+    in_memory = [
+        builder.bitcast(builder.gep(c, [I64(position * TILE.lanes)]), vector)
+        for position in range(rows * TILE.vectors)
+    ]
+    accumulators = in_memory
+    if TILE.keeps_accumulators:
+        # LLVM promotes these stack variables to registers.
+        accumulators = [
+            cgutils.alloca_once_value(builder, builder.load(place, align=4)) for place in in_memory
+        ]
     block_size = builder.mul(walk.length, I64(TILE_COLUMNS))
     with cgutils.for_range(builder, walk.outer, intp=I64) as outer:
         a_outer = builder.gep(a, [builder.mul(outer.index, walk.a_outer)])
@@ -295,7 +307,10 @@ def _emit_product(
         with cgutils.for_range(builder, walk.inner, intp=I64) as inner:
             a_block = builder.gep(a_outer, [builder.mul(inner.index, walk.a_inner)])
             b_block = builder.gep(b_outer, [builder.mul(inner.index, block_size)])
-            tile.block(a_block, b_block, c, walk.length)
+            tile.block(a_block, b_block, accumulators, walk.length)
+    if TILE.keeps_accumulators:
+        for place, variable in zip(in_memory, accumulators, strict=True):
+            builder.store(builder.load(variable), place, align=4)
 
 
 def _tile_product(
@@ -316,7 +331,7 @@ multiply_rows = _tile_product(TILE_ROWS, ROW_STRIDE, 1, CHANNEL_BLOCKS)
 """gradInput: rows of grad; the reduction runs along the channels of a row."""
 multiply_row = _tile_product(1, ROW_STRIDE, 1, CHANNEL_BLOCKS)
 """gradInput: a single row."""
-multiply_channels = _tile_product(TILE_ROWS, 1, TILE_STRIDE, (TIME_BLOCK,))
+multiply_channels = _tile_product(TILE_ROWS, 1, TILE_ROWS, (TIME_BLOCK,))
 """gradWeight: neighbouring channels of the input; the reduction runs along time."""
 
 

@@ -40,7 +40,6 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
     TILE_COLUMNS,
     TILE_ROWS,
     TILE_SIZE,
-    TILE_STRIDE,
     TIME_BLOCK,
     Packing,
     Walk,
@@ -50,17 +49,17 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
 )
 from npu_sim.kernels.engine.compile import (
     device_function,
+    kernel,
     long_kernel,
     thread_count,
     thread_scratch,
     threads_for,
 )
 from npu_sim.kernels.shared.arrival_orders import RANDOM, SEQUENTIAL, arrivals
-from npu_sim.kernels.shared.elementwise import narrow_array
 from npu_sim.kernels.vectors.lanes import Floats, Integers, Stored
 from npu_sim.kernels.vectors.row_sums import add_to, clear
 from npu_sim.numbers.arrays import aligned
-from npu_sim.numbers.formats import FORMAT_OF_STORAGE
+from npu_sim.numbers.scalars import narrow
 
 Flags = NDArray[np.bool_]
 
@@ -141,7 +140,7 @@ def arrived_visits(split: ReductionSplit, order: int) -> tuple[Integers, Integer
 
 
 MOST_TAPS = 16
-MOST_ROW_TILES = 8
+MOST_ROW_TILES = 112 // TILE_ROWS
 MOST_COLUMN_TILES = 8
 BLOCK_SUMS = 1 << 18
 """Maximum sums of one block, 1 MiB: they stay in the L2 cache from visit to visit."""
@@ -261,7 +260,7 @@ def schedule(
         # One accumulator per element, which becomes the output itself.
         ends = np.zeros_like(ends)
     steps, halo = min(split.piece_steps, split.steps), (shape[0] - 1) * tap_stride
-    x_shape = (-(-shape[1] // TILE_ROWS), steps + halo, TILE_STRIDE)
+    x_shape = (-(-shape[1] // TILE_ROWS), steps + halo, TILE_ROWS)
     grad_shape = (-(-shape[2] // TILE_COLUMNS), steps, TILE_COLUMNS)
     visit_bytes = 4 * (prod(x_shape) + prod(grad_shape))
     group = min(max(GROUP_BYTES // visit_bytes, 1), len(visits))
@@ -318,7 +317,7 @@ class Operands(NamedTuple):
     """Packed operands of a group of visits, in the order in which they are added."""
 
     x: Floats
-    """(visits, elements), for each visit (tiles, x_rows, TILE_STRIDE): row 0 is the input that tap
+    """(visits, elements), for each visit (tiles, x_rows, TILE_ROWS): row 0 is the input that tap
     0 reads at the start of the visit."""
     x_rows: int
     grad: Floats
@@ -361,8 +360,8 @@ def _multiply_time(
         length, blocks = min(TIME_BLOCK - (before + done) % TIME_BLOCK, steps - done), 1
         if length == TIME_BLOCK:
             blocks = (steps - done) // TIME_BLOCK
-        walk = Walk(1, 0, 0, blocks, TIME_BLOCK * TILE_STRIDE, length)
-        a, b = left + done * TILE_STRIDE, right + done * TILE_COLUMNS
+        walk = Walk(1, 0, 0, blocks, TIME_BLOCK * TILE_ROWS, length)
+        a, b = left + done * TILE_ROWS, right + done * TILE_COLUMNS
         multiply_channels(packed[0], a, packed[1], b, values, place, walk)
         done += blocks * length
 
@@ -408,7 +407,7 @@ def _add_visit(
                         left = left_tile * operands.x_rows + valid_start + shift - first_row
                         _multiply_time(
                             packed,
-                            left * TILE_STRIDE,
+                            left * TILE_ROWS,
                             right * TILE_COLUMNS,
                             accumulators.values,
                             place,
@@ -516,28 +515,23 @@ def _multiply_random(
         number = take(queue)
 
 
+@kernel
 def _store(
-    blocks: Integers, starts: Integers, sums: Floats, slotted: Floats, tail: Flags, out: Stored
+    number: int, plan: Schedule, sums: Floats, slotted: Floats, tail: Flags, out: Stored
 ) -> None:
-    """Round the sums to the dtype of the output; elements in ``tail`` take the sums of slots."""
-    for line, start, stop in zip(blocks.tolist(), starts[:-1], starts[1:], strict=True):
-        block = Block(*line)
-        in_channels = slice(block.first_in, block.stop_in)
-        out_channels = slice(block.first_out, block.stop_out)
-        values = _in_order(sums[start:stop], block)
-        if tail.size:
-            slots = _in_order(slotted[start:stop], block)
-            values = np.where(tail[in_channels, out_channels], slots, values)
-        target = out[block.first_tap : block.stop_tap, in_channels, out_channels]
-        narrow_array(values, FORMAT_OF_STORAGE[out.dtype], out=target)
-
-
-def _in_order(sums: Floats, block: Block) -> Floats:
-    """Return a block's sums, stored tile by tile, as (taps, input channels, output channels)."""
-    row_tiles = -(-(block.stop_in - block.first_in) // TILE_ROWS)
-    tiles = sums.reshape(block.stop_tap - block.first_tap, -1, row_tiles, TILE_ROWS, TILE_COLUMNS)
-    rows = tiles.transpose(0, 2, 3, 1, 4).reshape(len(tiles), row_tiles * TILE_ROWS, -1)
-    return rows[:, : block.stop_in - block.first_in, : block.stop_out - block.first_out]
+    """Round the sums of a block to the dtype of the output; in ``tail`` take those of slots."""
+    block, start = _block(plan, number), plan.starts[number]
+    for tap in range(block.first_tap, block.stop_tap):
+        for row in range(block.first_in, block.stop_in):
+            for first in range(block.first_out, block.stop_out, TILE_COLUMNS):
+                place = start + place_in_block(block, tap, row, first)
+                target = out[tap, row, first : min(first + TILE_COLUMNS, block.stop_out)]
+                for column in range(target.size):
+                    target[column] = narrow(sums[place + column], target)
+                if tail.size > 0:
+                    for column in range(target.size):
+                        if tail[row, first + column]:
+                            target[column] = narrow(slotted[place + column], target)
 
 
 def grad_weight(
@@ -611,4 +605,4 @@ def grad_weight(
             _multiply_random.over(threads, operands, plan, rows, total, queue, parts)
         else:
             _multiply.over(threads, operands, plan, restarts, sums, queue, parts)
-    _store(plan.blocks, plan.starts, total, sums.finished, mask, out)
+    _store.over(len(plan.blocks), plan, total, sums.finished, mask, out)
