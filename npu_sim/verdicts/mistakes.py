@@ -45,7 +45,7 @@ def mistaken_calls(call: StudyCall, verdict: OutputVerdict) -> Calls:
     yield from _inputs_exchanged(call)
     if "sin" in call.tensors:
         yield Text("rotated backwards: sin negated"), call.with_tensors(sin=-call.tensors["sin"])
-    if call.operator.name == "swi_glu":
+    if "dim" in call.operator.by_name and verdict.output == "y":
         halves = np.split(call.tensors["x"], 2, axis=int(call.arguments.dim))
         changed = call.with_tensors(x=np.concatenate(halves[::-1], axis=int(call.arguments.dim)))
         yield Text("halves exchanged: the second one is the gate"), changed
