@@ -288,6 +288,14 @@ class ProductNames:
         for name, soc in meanings:
             if soc is not None:
                 return name, soc
+            raise UsageError(
+                "soc",
+                "soc = {text}: {name} is a product, not a SoC",
+                "product = {name} has the SoC {default}; all of them: npu-sim products {name}",
+                text=shown(text),
+                name=name,
+                default=self._products[name].default_soc,
+            )
         names = [soc for product in self._products.values() for soc in product.socs]
         raise UsageError(
             "soc",

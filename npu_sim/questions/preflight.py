@@ -19,7 +19,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -403,6 +403,13 @@ class Matrix(Printed, Tabular):
             if "time" in checked.facts and checked.outcome == RUNS
         )
         return {label: totals(times.get(label, [])) for label in self.labels if self.timed}
+
+    def groups(self) -> dict[str, "Matrix"]:
+        """Return the results of every group of calls; empty if all are of one."""
+        found = grouped((row.group, row) for row in self.rows)
+        if len(found) < 2:
+            return {}
+        return {group: replace(self, rows=rows) for group, rows in found.items()}
 
     def compared(self) -> Comparison | None:
         """Return the sums of bounds that count the same calls and the same work on every column.

@@ -169,8 +169,14 @@ class Row:
 
     @property
     def title(self) -> str:
-        """Operator with the name of the call, or with its inputs."""
-        return f"{self.op or 'no call'} {self.remarks.get('name') or self.inputs}".strip()
+        """Operator with group and name of the call, or with its inputs."""
+        named = (self.op or "no call", self.group, self.remarks.get("name") or self.inputs)
+        return " ".join(filter(None, named))
+
+    @property
+    def group(self) -> str:
+        """Group of the call, such as the pass of a model that makes it; empty without one."""
+        return str(self.remarks.get("group", ""))
 
 
 @dataclass

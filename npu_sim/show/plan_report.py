@@ -216,10 +216,7 @@ def result_report(result: Result, command: str = "", rows: Sequence[VariableRows
     lines = tuple(line for line in result_lines(result) if line[0] != "time")
     stages = (Column("stage", part(0)), Column("seconds", part(1)))
     seconds = Table(stages, tuple(result.seconds.items()), "wall time", folded=True)
-    legend = (
-        "Coloured parts can differ between runs; the colour is stronger where more elements can."
-    )
-    strips = (Picture(order_strip(strip), legend) for strip in order_strips(result))
+    strips = (Picture(order_strip(strip)) for strip in order_strips(result))
     headline = plan_headline(plan, "ran" if plan.overflow is None else "")
     sections = (
         Section("Run", (lines_table(lines), seconds, *strips)),

@@ -68,7 +68,7 @@ def study_report(
     )
     sections = filled(
         ("Result: summation trees", _trees(trees)) if trees else ("Result", [lines_table(lines)]),
-        ("Where", (Picture(order_strip(strip), "solid: depends on timing") for strip in strips)),
+        ("Where", (Picture(order_strip(strip)) for strip in strips)),
         (ROWS_TITLE, rows_blocks(rows)),
         ("Curves", [_running_errors(output) for output in outputs if output.get("worst")]),
         ("Curves", [_histogram(output) for output in outputs if "histogram" in output]),

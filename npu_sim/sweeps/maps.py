@@ -22,6 +22,7 @@ import numpy as np
 
 from npu_sim.cores import Profile
 from npu_sim.framework.arguments import Number
+from npu_sim.framework.operator import PROGRAM
 from npu_sim.framework.planning import fixed_call
 from npu_sim.framework.target import LIMITS
 from npu_sim.language import Text, with_changed_fields
@@ -439,7 +440,12 @@ def _field(area: Area, places: list[list[int]], values: np.ndarray) -> dict[str,
 
 
 def _bounds(area: Area) -> dict[str, Any]:
-    """Return the sampled grids of bounds: one for those that cover the same work."""
+    """Return the sampled grids of bounds: one for those that cover the same work.
+
+    Empty for an operator without a timeline.
+    """
+    if not area.space.operator.has_hook(PROGRAM):
+        return {}
     places = [
         spread_positions(axis, most) for axis, most in zip(area.axes, BOUND_CELLS, strict=True)
     ]

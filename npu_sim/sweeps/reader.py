@@ -110,6 +110,13 @@ def read_sweep(folder: str | Path) -> SavedSweep:
         When the folder holds no sweep, or a column is damaged.
     """
     path = Path(folder)
+    if path.is_file():
+        raise UsageError(
+            "folder",
+            "{folder} is a file, not a folder of columns",
+            "CSV and Parquet have words themselves: pandas.read_csv, pandas.read_parquet",
+            folder=folder,
+        )
     return SavedSweep(path, read_description(path))
 
 

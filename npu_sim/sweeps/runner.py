@@ -8,7 +8,9 @@ a time, from a chunk on. With ``out``, an array of all records, it fills that ar
 parts.
 """
 
+import linecache
 import random
+import re
 import time
 from bisect import bisect_left
 from collections import deque
@@ -27,7 +29,7 @@ from npu_sim.framework.checking import rules_on
 from npu_sim.framework.checks import require_integer
 from npu_sim.framework.inference import plan_arguments
 from npu_sim.framework.row_planner import UNCOUNTABLE, row_planner
-from npu_sim.language import Argument
+from npu_sim.language import Argument, Text
 from npu_sim.operators import plan
 from npu_sim.operators.loading import load_operator
 from npu_sim.status import AclnnError, UsageError, shown, tip, without_internal_frames
@@ -91,6 +93,19 @@ def record_dtype(columns: tuple[RecordColumn, ...]) -> np.dtype[Any]:
     return np.dtype([(column.name, column.dtype) for column in columns])
 
 
+def _place(planner: Callable[..., Any], message: str) -> str:
+    """Return the line of the planner's file that a message of Numba names last, with its text.
+
+    The first line of the message where it names none.
+    """
+    file = Path(planner.__code__.co_filename)
+    found = re.findall(rf'File "(?:[^"]*[/\\])?{re.escape(file.name)}", line (\d+)', message)
+    if not found:
+        return next(filter(str.strip, message.split("\n")))
+    source = linecache.getline(str(file), int(found[-1])).strip()
+    return Text("{path}, line {line}: {source}", path=file, line=found[-1], source=source)
+
+
 class LocalEngine:
     """Fills records on the threads of this process.
 
@@ -121,7 +136,7 @@ class LocalEngine:
                 "{operator}: its planner cannot be compiled for sweeps: {error}",
                 "integers, NamedTuples and functions of them, as in docs/add_an_operator.md",
                 operator=space.operator.name,
-                error=next(filter(str.strip, str(error).split("\n"))),
+                error=_place(space.operator.tile, str(error)),
             ) from None
 
     def fill(self, out: np.ndarray, first: int) -> None:

@@ -17,7 +17,7 @@ from npu_sim.files.reading import CONFIG_BYTES, read_limited
 from npu_sim.status import UsageError, shown, tip
 from npu_sim.torch.operators import apply_adam_w_v2 as adam_w
 from npu_sim.torch.recorder import Recorder
-from npu_sim.torch.recording import Place, Recording
+from npu_sim.torch.recording import Names, Place, Recording
 
 ADAMW = "adamw"
 """The optimizer whose calls can be added."""
@@ -80,15 +80,19 @@ class Step:
                 optimizer=shown(self.optimizer),
             )
 
-    def run(self, model: Any, is_masked: bool) -> None:
-        """Run the passes of the step; ``is_masked``: whether a mask is given."""
+    @property
+    def passes(self) -> dict[str, int]:
+        """Tokens of a sequence in every pass, by the group of its calls."""
+        return {"prefill": self.sequence, "decode": 1} if self.inference else {"": self.sequence}
+
+    def run(self, model: Any, tokens: int, is_masked: bool) -> None:
+        """Run a pass of the step; ``is_masked``: whether a mask is given."""
+        inputs = _inputs(self.batch, tokens, is_masked)
         if not self.inference:
-            inputs = _inputs(self.batch, self.sequence, is_masked)
             model(**inputs, labels=inputs["input_ids"]).loss.backward()
             return
         with torch.no_grad():
-            for tokens in (self.sequence, 1):
-                model(**_inputs(self.batch, tokens, is_masked))
+            model(**inputs)
 
 
 def recorded_model(
@@ -162,10 +166,13 @@ def _recorded(model: Any, step: Step, repeats: Mapping[torch.nn.Module, int]) ->
     failure: Exception | None = None
     # Models read the values of masks of two dimensions, but not of this form, or make their own.
     for is_masked in (True, False):
-        recorder = Recorder(repeats, is_engine=step.inference)
+        recording = Recording()
         try:
-            with _deterministic(step.deterministic), recorder.watching():
-                step.run(model, is_masked)
+            for group, tokens in step.passes.items():
+                recorder = Recorder(repeats, is_engine=step.inference)
+                with _deterministic(step.deterministic), recorder.watching():
+                    step.run(model, tokens, is_masked)
+                recording.add_pass(recorder.recording, group)
             break
         except Exception as error:  # whatever the model's code raises without values
             failure = failure or error
@@ -178,8 +185,8 @@ def _recorded(model: Any, step: Step, repeats: Mapping[torch.nn.Module, int]) ->
             error=_in_short(failure),
         ) from failure
     if step.optimizer is not None:
-        _add_updates(recorder, model, repeats)
-    return recorder.recording
+        _add_updates(recording, recorder.names, model, repeats)
+    return recording
 
 
 def _inputs(batch: int, sequence: int, is_masked: bool) -> dict[str, Any]:
@@ -191,17 +198,20 @@ def _inputs(batch: int, sequence: int, is_masked: bool) -> dict[str, Any]:
 
 
 def _add_updates(
-    recorder: Recorder, model: torch.nn.Module, repeats: Mapping[torch.nn.Module, int]
+    recording: Recording,
+    names: Names,
+    model: torch.nn.Module,
+    repeats: Mapping[torch.nn.Module, int],
 ) -> None:
     """Add the call that updates each parameter, as often as its layer counts."""
     times = {
         parameter: count for layer, count in repeats.items() for parameter in layer.parameters()
     }
     for name, parameter in model.named_parameters():
-        recorder.recording.add(
+        recording.add(
             adam_w.OPERATOR,
             adam_w.inputs_of(parameter),
-            Place("", recorder.names.of(parameter) or name, "", 0),
+            Place("", names.of(parameter) or name, "", 0),
             times.get(parameter, 1),
         )
 

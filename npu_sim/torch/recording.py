@@ -99,6 +99,8 @@ class Call(NamedTuple):
     operator: str
     inputs: str
     deterministic: bool
+    group: str = ""
+    """Pass of the model that makes the call, such as ``decode``; empty where there is only one."""
 
 
 class Forks:
@@ -183,6 +185,14 @@ class Recording:
             self.calls.setdefault(call, Counter())[place] += times
         return True
 
+    def add_pass(self, other: "Recording", group: str) -> None:
+        """Add what another recording has, its calls as those of a pass."""
+        for call, places in other.calls.items():
+            self.calls[call._replace(group=group)] = places
+        self.not_modelled += other.not_modelled
+        self.not_recognised += other.not_recognised
+        self.remarks += other.remarks
+
     @property
     def forked(self) -> bool:
         """Whether this process is a fork of the one that records."""
@@ -211,6 +221,8 @@ class Recording:
                 line["deterministic"] = True
             if name:
                 line["name"] = name
+            if call.group:
+                line["group"] = call.group
             line["count"] = places.total()
             line["places"] = [{**place.as_dict(), "count": places[place]} for place in places]
             yield line

@@ -10,7 +10,7 @@ import npu_sim
 from npu_sim.language import time_text
 from npu_sim.operators.timelines import copies_us, is_timed, timeline
 from npu_sim.registry import OPERATORS
-from npu_sim.show.preflight import headline
+from npu_sim.show.preflight import headline, preflight_report
 from npu_sim.sweeps.maps import sweep_map
 from npu_sim.timelines.program import COPY_PIPES
 from tests.timelines.calls import CALLS
@@ -221,6 +221,20 @@ def test_products_are_compared_by_whole_bounds_where_they_cover_the_same(calls):
     assert (compared.calls, compared.copies_alone) == (10, 0)
     assert npu_sim.preflight(calls, timed=True).compared() is None
     assert npu_sim.preflight(calls, products="A2,A3").compared() is None
+
+
+def test_a_headline_has_one_sum_of_bounds_and_says_how_much_of_it_is_partial(calls):
+    for products in ("A2", "A2,A3"):
+        matrix = npu_sim.preflight(calls, products=products, timed=True)
+        for label, sums in matrix.totals().items():
+            partial = time_text(sums.bounds["without sort_and_merge"].bound_us)
+            mark = f"{partial} of it without sort_and_merge"
+            assert f"{time_text(sums.bound_us)} ({mark}) on {label}" in headline(matrix)
+
+
+def test_a_page_counts_the_calls_of_its_lines(calls):
+    matrix = npu_sim.preflight(calls, products="A2")
+    assert "10 calls, 2 of them distinct, on atlas_a2" in preflight_report(matrix, "x").sentence
 
 
 def test_a_product_on_which_nothing_runs_has_no_bound(calls):

@@ -1,7 +1,9 @@
 import json
+import re
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,6 +57,33 @@ def test_json_and_files_agree_with_the_records(cli, tmp_path):
         str(key): count for key, count in zip(keys, counts, strict=True)
     }
     assert data["different"] == []
+
+
+def test_a_file_is_no_folder_of_a_sweep(tmp_path):
+    file = tmp_path / "sweep.csv"
+    file.write_text("col\n1\n")
+    with pytest.raises(npu_sim.UsageError, match=r"is a file.*\n.*pandas\.read_csv"):
+        npu_sim.read_sweep(file)
+
+
+NO_SWEEP = "or [].append(1)"
+"""Python that Numba does not compile, behind an integer."""
+
+
+def test_an_operator_without_a_timeline_has_a_page_of_its_sweep(cli, tmp_path, monkeypatch):
+    """The template of new-operator has none; a planner that Numba refuses is named by its line."""
+    monkeypatch.chdir(tmp_path)
+    assert cli("new-operator", "twice").code == 0
+    own = Path("twice/twice.py")
+    sizes = ("--grid", "row=1..50", "--grid", "col=1..50")
+    sweep = ("--operators", own, "sweep", "twice", *sizes, "--report", "page.html", "--json")
+    assert list(cli(*sweep).data["map"]["cells"]) == ["cores"]
+    whole = "ceil_div(row.row, device.vector_cores)"
+    text = own.read_text(encoding="utf-8").replace("MyOp", "Other").replace("twice", "other")
+    Path("other.py").write_text(text.replace(whole, f"{whole} {NO_SWEEP}"), encoding="utf-8")
+    refused = cli("--operators", "other.py", "sweep", "other", *sizes)
+    assert refused.code == 64
+    assert re.search(r"compiled for sweeps: \S*other.py, line \d+: ", refused.err)
 
 
 @pytest.mark.parametrize("operator", OPERATOR_NAMES)

@@ -452,6 +452,7 @@ def test_single_timing_dependent_rows_are_drawn_among_thousands():
         for width in re.findall(r'width="([\d.]+)" height="\d+" class="timing apart"', drawn)
     ]
     assert widths == [250, 500, 250]
+    assert "can differ between runs; paler where fewer elements can" in drawn
 
 
 def test_the_error_histogram_has_a_logarithmic_axis_and_every_count(tmp_path):

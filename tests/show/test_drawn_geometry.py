@@ -160,7 +160,7 @@ def test_single_timing_dependent_rows_are_visible_among_thousands(drawn):
     mask[[3, 2091, 2092, 7999]] = True
     strip = order_strip(order_strip_data("grad_weight", OrderMask("row", mask)))
     script = """
-        const shown = [...document.querySelectorAll("rect.timing")].filter((rect) =>
+        const shown = [...document.querySelectorAll("rect.timing:has(title)")].filter((rect) =>
             Number(getComputedStyle(rect).fillOpacity) > 0);
         const apart = shown.filter((rect) => rect.classList.contains("apart"));
         const width = (rect) => rect.getBoundingClientRect().width;

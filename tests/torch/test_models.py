@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import npu_sim
+from npu_sim.show.forms.layout import Bars
 from npu_sim.show.preflight import calls_table, preflight_report
+from tests.cli import runner
 
 torch = pytest.importorskip(
     "torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'"
@@ -56,6 +58,40 @@ def test_an_inference_has_the_calls_of_engines(transformers, tmp_path, name, lay
         assert counts["add_rms_norm", tokens] == 2 * layers
         assert counts["rms_norm", tokens] == norms
     assert not any(operator.endswith("_grad") for operator, _ in counts)
+
+
+def test_prefill_and_decode_have_calls_and_sums_of_their_own(transformers):
+    """In text and page: the decode is a hundredth of the sum, and has bars of its own."""
+    sizes = {"num_hidden_layers": 2, "hidden_size": 512, "intermediate_size": 1024}
+    found = npu_sim.model("llama", inference=True, sequence=4096, products="A2", **sizes)
+    groups = found.groups()
+    assert list(groups) == ["prefill", "decode"]
+    prefill, decode = (part.totals()["atlas_a2"].bound_us for part in groups.values())
+    assert 0 < decode < prefill / 50
+    assert prefill + decode == pytest.approx(found.totals()["atlas_a2"].bound_us)
+    for part in groups.values():
+        assert sum(row.count for row in part.rows) == 11
+    text, page = str(found), preflight_report(found, "llama")
+    assert "add_rms_norm decode model.layers.*" in text
+    shown = [line for line in text.splitlines() if line.startswith(("prefill  ", "decode   "))]
+    assert ["at least" in line for line in shown] == [True, True]
+    blocks = page.sections[0].blocks
+    assert sum(isinstance(block, Bars) for block in blocks) == 2
+    assert not npu_sim.model("llama", sequence=64, products="A2", **sizes).groups()
+
+
+def test_lines_of_calls_are_named_only_where_a_file_has_them(
+    transformers, tmp_path, capsys, monkeypatch
+):
+    """The lines are those of the file of --out, never of the configuration."""
+    sizes = [f"--set={name}=2" for name in ("num_hidden_layers", "vocab_size")]
+    model = ["model", "llama", *sizes, "--sequence", "64", "--products", "A2,950", "--lines"]
+    file = tmp_path / "calls.jsonl"
+    for options, start in (((), "rotary_position_embedding, line "), (("--out", file), f"{file}:")):
+        printed = runner.npu_sim(capsys, monkeypatch, *model, *options)
+        assert printed.code == 0
+        assert start in printed.out
+        assert "llama:" not in printed.out
 
 
 def test_an_inference_updates_nothing(transformers):

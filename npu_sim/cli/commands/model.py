@@ -15,7 +15,9 @@ from npu_sim.cli.options import command
 from npu_sim.cli.output_files import require_writable
 from npu_sim.cli.printing import print_json, print_text
 from npu_sim.functions import model
-from npu_sim.show.preflight import call_times_view, recorded_lines
+from npu_sim.language import translated, visible
+from npu_sim.questions.preflight import ERROR, INFORMATIONAL
+from npu_sim.show.preflight import call_times_view, fault_text, recorded_lines
 from npu_sim.show.preflight.files import error_lines
 
 Config = Annotated[
@@ -79,7 +81,17 @@ def model_command(config: Config, options: ModelOptions) -> None:
     if options.json:
         print_json("preflight", {"file": config, **matrix.as_dict()})
     elif options.lines:
-        for line in error_lines(matrix, config, ""):
+        # Only the file of --out has the calls at these lines.
+        faults = (
+            error_lines(matrix, str(options.out), "")
+            if options.out
+            else (
+                visible(translated(fault_text(fault)))
+                for level in (ERROR, INFORMATIONAL)
+                for fault in matrix.faults(level)
+            )
+        )
+        for line in faults:
             print(line)
         print_text(*recorded_lines(matrix))
     else:

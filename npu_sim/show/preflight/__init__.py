@@ -39,7 +39,7 @@ from npu_sim.questions.preflight import (
     Summary,
     grouped_cells,
 )
-from npu_sim.questions.preflight_checks import BoundSum, Comparison, Totals
+from npu_sim.questions.preflight_checks import Comparison, Totals
 from npu_sim.show import document_of, view_of
 from npu_sim.show.compared_times import compared_line, compared_sentence, time_bars
 from npu_sim.show.forms.layout import (
@@ -54,6 +54,7 @@ from npu_sim.show.forms.layout import (
     lines_table,
     stack,
 )
+from npu_sim.show.text import Line
 from npu_sim.show.times import bound_cell, coverage_lines, covered_time
 
 SHOWN_ROWS = 40
@@ -550,12 +551,15 @@ def calls_table(matrix: Matrix) -> Table:
     """Return the calls and their times, those with the largest bound of all their calls first.
 
     Targets on which a call has equal cells are one row. Bounds that cover different work have no
-    common order: calls with bounds of each coverage follow each other.
+    common order: calls with bounds of each coverage follow each other. So do the calls of each
+    group, whose shares are those of the group.
     """
-    sums = matrix.totals()
+    parts = matrix.groups() or {matrix.rows[0].group: matrix}
+    sums = {group: part.totals() for group, part in parts.items()}
     found = [
         TimedCall(row, times, labels)
-        for row in sorted(matrix.rows, key=_place)
+        for part in parts.values()
+        for row in sorted(part.rows, key=_place)
         for times, labels in grouped(
             (_times(row, checked), label) for label, checked in row.cells.items()
         ).items()
@@ -571,22 +575,20 @@ def calls_table(matrix: Matrix) -> Table:
         Column("workspace", lambda call: call.times.workspace, right=True),
         Column("lower bound", lambda call: call.times.bound, right=True),
         Column("all calls", lambda call: call.times.bound_of_all, right=True),
-        Column(
-            "share",
-            lambda call: _share(call.row, call.labels[0], sums[call.labels[0]].bounds),
-            right=True,
-        ),
+        Column("share", lambda call: _share(call, sums[call.row.group]), right=True),
         Column("estimate", lambda call: call.times.estimate, wraps=True),
     )
     return Table(columns, found, "Calls by their time")
 
 
-def _share(row: Row, label: str, sums: Mapping[str, BoundSum]) -> str:
+def _share(call: TimedCall, sums: Mapping[str, Totals]) -> str:
     """Return the part of the sum of a target's bounds of one coverage that a row's calls have."""
-    time = row.cells[label].facts.get("time", {})
+    label = call.labels[0]
+    time = call.row.cells[label].facts.get("time", {})
     if not time.get("bound_us"):
         return ""
-    return percent_text(row.count * time["bound_us"] / sums[time["coverage"]].bound_us)
+    whole = sums[label].bounds[time["coverage"]].bound_us
+    return percent_text(call.row.count * time["bound_us"] / whole)
 
 
 def _place(row: Row) -> tuple[str, float]:
@@ -650,9 +652,14 @@ def time_notes(matrix: Matrix) -> list[str]:
     return [NOTE, *marked, SHARES] if marked else [NOTE]
 
 
+def _all_calls(matrix: Matrix) -> str:
+    """Return the number of calls, and of distinct ones."""
+    return calls_text(sum(row.count for row in matrix.rows), len(matrix.rows))
+
+
 def headline(matrix: Matrix) -> str:
     """Return calls and lower bounds in one sentence, without bounds that are not compared."""
-    calls = calls_text(sum(row.count for row in matrix.rows), len(matrix.rows))
+    calls = _all_calls(matrix)
     compared = matrix.compared()
     if compared is not None and not _is_comparable(matrix, compared):
         return compared_sentence(calls, compared)
@@ -681,8 +688,24 @@ def _is_comparable(matrix: Matrix, compared: Comparison) -> bool:
 
 
 def _covered_times(sums: Totals) -> str:
-    times = (covered_time(found.bound_us, coverage) for coverage, found in sums.bounds.items())
-    return joined(times, " and ")
+    """Return the sum of all bounds, and how much of it leaves out computation."""
+    if len(sums.bounds) == 1:
+        (coverage,) = sums.bounds
+        return covered_time(sums.bound_us, coverage)
+    partial_us = sum(found.bound_us for coverage, found in sums.bounds.items() if coverage)
+    return Text(
+        "{time} ({partial} of it {coverages})",
+        time=time_text(sums.bound_us),
+        partial=time_text(partial_us),
+        coverages=joined(filter(None, sums.bounds), ", "),
+    )
+
+
+def group_lines(matrix: Matrix) -> list[Line]:
+    """Return the lower bounds of every group of calls, such as prefill and decode."""
+    return [
+        (group or say("no group"), headline(part), "") for group, part in matrix.groups().items()
+    ]
 
 
 def times_parts(matrix: Matrix) -> list[RenderableType]:
@@ -695,6 +718,7 @@ def times_parts(matrix: Matrix) -> list[RenderableType]:
         "",
         totals_table(matrix),
         *after_gap(lines_table([] if compared is None else [compared_line(compared)])),
+        *after_gap(lines_table(group_lines(matrix))),
         "",
         replace(calls, rows=calls.rows[:SHOWN_ROWS]),
         *_more_calls(len(calls.rows)),
@@ -815,12 +839,7 @@ def preflight_report(matrix: Matrix, file: str = "", command: str = "") -> Docum
 
 
 def _checked_text(matrix: Matrix) -> str:
-    lines = sum(row.lines for row in matrix.rows)
-    return say(
-        "{calls}, on {labels}",
-        calls=calls_text(lines, len(matrix.rows)),
-        labels=labels_text(matrix.labels),
-    )
+    return say("{calls}, on {labels}", calls=_all_calls(matrix), labels=labels_text(matrix.labels))
 
 
 def _checked_sections(matrix: Matrix) -> tuple[Section, ...]:
@@ -855,8 +874,14 @@ def _time_blocks(matrix: Matrix) -> Iterator[Block]:
     if compared is not None:
         _, bounds, meaning = compared_line(compared)
         yield Paragraph(Text("{bounds}: {meaning}", bounds=bounds, meaning=meaning))
-    if any(sums.bound_us for sums in matrix.totals().values()):
+    if not any(sums.bound_us for sums in matrix.totals().values()):
+        return
+    groups = matrix.groups()
+    if not groups:
         yield time_bars(matrix)
+    for (group, sentence, _), part in zip(group_lines(matrix), groups.values(), strict=True):
+        yield Paragraph(Text("{group}: {sentence}", group=group, sentence=sentence))
+        yield time_bars(part)
 
 
 def _notes(matrix: Matrix, first: Iterable[str]) -> list[str]:

@@ -9,6 +9,7 @@ axis takes its default; an empty one is refused.
 The fixed texts of the page are at the end.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -33,6 +34,7 @@ from npu_sim.framework.inference import call_with
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target, require_limits
 from npu_sim.language import LANGUAGES, language, translated, using_language
+from npu_sim.language.text import VARIABLE
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.loading import load_operator, loadable_operators
 from npu_sim.status import UsageError, shown
@@ -136,9 +138,15 @@ def panes(state: State) -> list[State]:
 
 
 def language_of(state: State) -> str:
-    """Return the language of a page; that of the server's user if the page names none."""
-    wanted = state.get("lang", "")
-    return wanted if wanted in LANGUAGES else language()
+    """Return the language that was chosen on a page, else the first known one of its browser.
+
+    Before the browser's stands ``NPU_SIM_LANG``; last comes the locale of the server's user.
+    """
+    if state.get("lang") in LANGUAGES:
+        return state["lang"]
+    wanted = [] if os.environ.get(VARIABLE) else state.get("browser", "").split(",")
+    names = (name.partition("-")[0].lower() for name in wanted)
+    return next((name for name in names if name in LANGUAGES), language())
 
 
 def _arguments(operator: Operator, state: State) -> dict[str, Any]:

@@ -425,7 +425,7 @@ CODES: tuple[tuple[str, str, str], ...] = (
     ("507036", DEVICE, "trap of a vector core"),
     ("507048", COLLECTIVE, "time-out of a task of mixed kernels or of a collective"),
     *((code, DEVICE, Text("error of the device's memory")) for code in MEMORY_ERRORS),
-    *((code, DEVICE, Text("error of a link or of a remote device")) for code in LINK_ERRORS),
+    *((code, COLLECTIVE, Text("error of a link or of a remote device")) for code in LINK_ERRORS),
     ("107", LAUNCH, "the runtime refuses a call: a parameter, or the state of a stream or context"),
     ("207", LAUNCH, "the runtime lacks a resource, such as memory of the device, or a feature"),
     ("507", DEVICE, "the runtime reports the failure of a task after its launch"),

@@ -161,7 +161,8 @@ def counter_name(name: str) -> str:
     return name.partition("(")[0].strip()
 
 
-FILE_HINT = "kernel_details.csv, op_summary_*.csv or the .db of a profiler"
+FILE_HINT = Text("kernel_details.csv, op_summary_*.csv or the .db of a profiler")
+FILES_HINT = Text("a folder with a CSV file for every kernel")
 LARGEST_FILE = 1 << 31
 """Largest CSV file in bytes."""
 MICROSECONDS = {"": 1.0, "us": 1.0, "μs": 1.0, "µs": 1.0, "ns": 1e-3, "ms": 1e3, "s": 1e6}
@@ -244,11 +245,13 @@ def _without_prefix(name: str) -> str:
 def read_folder(folder: Path) -> Iterator[MeasuredLaunch]:
     """Yield the measured rows of a data base; lines are numbered through its files."""
     files = sorted(islice(folder.rglob("*.csv"), MOST_FILES + 1))
+    if not files:
+        raise UsageError("file", "{folder}: a folder without CSV files", FILES_HINT, folder=folder)
     if len(files) > MOST_FILES:
         raise UsageError(
             "file",
             "{folder}: more than {most} CSV files",
-            "a folder with a CSV file for every kernel",
+            FILES_HINT,
             folder=folder,
             most=MOST_FILES,
         )
@@ -294,8 +297,9 @@ class _Columns:
                 raise UsageError(
                     "file",
                     "{file}, line 1: has no column {names}",
-                    "its columns: {columns}",
+                    "{files}; this file has the columns {columns}",
                     file=file,
+                    files=FILE_HINT,
                     names=" or ".join(repr(name) for name in COLUMNS[required]),
                     columns=", ".join(self.header)[:200] or "none",
                 )
@@ -419,7 +423,7 @@ def read_device_profile(path: str | Path) -> tuple[MeasuredLaunch, ...]:
     line and column.
     """
     file = Path(path)
-    if any(file.rglob("*.csv")):
+    if file.is_dir():
         return tuple(read_folder(file))
     with open_plain("file", file, FILE_HINT) as stream:
         start = stream.read(len(SQLITE_START))

@@ -393,7 +393,7 @@ def test_results_of_another_soc_are_named(cases):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "no results of the operator test kit"),
+        (None, "no results of the operator test kit\nin its folder: .* --compare binary -i "),
         ("", "no columns testcase_name and precision_status"),
         ("a,b\n1,2\n", "no columns testcase_name and precision_status"),
         ("testcase_name,precision_status\nadd_01,PASS\n", "no case of this kit"),

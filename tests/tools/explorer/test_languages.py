@@ -50,3 +50,22 @@ def test_section_titles_are_chinese():
 )
 def test_the_page_declares_its_language(requested, language):
     assert language_of({"lang": requested}) == language
+
+
+@pytest.mark.parametrize(
+    ("chosen", "browser", "variable", "language"),
+    [
+        ("", "zh-CN,en", "", "zh"),
+        ("", "fr,zh-TW", "", "zh"),
+        ("", "en-US,zh", "", "en"),
+        ("", "fr", "", "en"),
+        ("en", "zh", "", "en"),
+        ("", "en-US", "zh", "zh"),
+    ],
+)
+def test_a_page_begins_in_the_language_of_its_browser(
+    monkeypatch, chosen, browser, variable, language
+):
+    """Unless one was chosen on the page, or by NPU_SIM_LANG."""
+    monkeypatch.setenv("NPU_SIM_LANG", variable)
+    assert language_of({"lang": chosen, "browser": browser}) == language

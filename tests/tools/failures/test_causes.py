@@ -351,6 +351,14 @@ def test_a_fault_of_the_hardware_blames_no_operator(text):
     assert dict(found.lines)["operator"] == "no operator is the cause: the hardware reports a fault"
 
 
+@pytest.mark.parametrize("code", ["507056", "507057"])
+def test_an_error_of_a_link_is_no_failed_kernel(code):
+    found = diagnose(f"call aclnnRmsNorm failed, error code is {code}")
+    assert found.stage == "collective"
+    assert not found.blamed
+    assert "every other rank" in dict(found.lines)["next"]
+
+
 @pytest.mark.parametrize(
     ("code", "sentence", "argument", "values"),
     [

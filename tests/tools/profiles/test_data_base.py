@@ -66,6 +66,11 @@ def test_a_damaged_file_is_named(tmp_path):
         read_profile(folder, **DEVICE)
 
 
+def test_a_folder_without_files_is_refused_as_one(tmp_path):
+    with pytest.raises(npu_sim.UsageError, match="a folder without CSV files\na folder with"):
+        npu_sim.read_profile(tmp_path)
+
+
 def test_a_small_move_on_unknown_cores_is_not_a_ceiling(tmp_path):
     rows = (Row("Add", 3.0, 1, "4000", "FLOAT", "4000", "FLOAT"), forward(1024, 14.5))
     answer = calibrate(write_data_base(tmp_path / "base", rows), **DEVICE)
@@ -80,7 +85,7 @@ HAS_PIPES = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes of
     [
         pytest.param(lambda path: os.mkfifo(path), "it is not a plain file", marks=HAS_PIPES),
         (lambda path: path.symlink_to("/dev/zero"), "it is not a plain file"),
-        (lambda path: path.mkdir(), "it is not a plain file"),
+        (lambda path: path.mkdir(), "it is not a plain file|a folder without CSV files"),
         (lambda path: path.symlink_to("/nowhere"), "No such file"),
     ],
 )

@@ -127,7 +127,7 @@ def test_other_files_are_refused(tmp_path: Path):
     for path, message in (
         (text, "line 2: is not text"),
         (damaged_database, "cannot be read as a database"),
-        (folder, "it is not a plain file"),
+        (folder, "a folder without CSV files"),
     ):
         with pytest.raises(UsageError, match=message):
             read_device_profile(path)

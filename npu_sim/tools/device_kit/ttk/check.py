@@ -42,7 +42,7 @@ from npu_sim.tools.device_kit.ttk.folder import (
     DATA,
     RESULT_FILE,
     SCHEMA,
-    command,
+    command_parts,
     files_of,
     name_of,
 )
@@ -68,7 +68,7 @@ def check_cases(folder: str | Path, progress: Progress | None) -> KitCheck:
             "{folder}: no results of the operator test kit",
             "in its folder: {command}",
             folder=folder,
-            command=command(place.resolve()),
+            command=" ".join(command_parts(place.resolve())),
         )
     lines, unreadable = read_lines(place / CALLS_FILE)
     cases = {

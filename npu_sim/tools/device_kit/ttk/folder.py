@@ -55,20 +55,24 @@ class TtkKit(Kit):
 
     @property
     def command(self) -> str:
-        """The command that runs the cases, in the folder of the operator test kit."""
-        return command(Path(self.folder).resolve())
+        """The command that runs the cases, in the folder of the operator test kit, in lines."""
+        return _in_lines(command_parts(Path(self.folder).resolve()))
 
 
-def command(folder: Path) -> str:
-    """Return the command that runs the cases of a folder in the vendor's simulator."""
+def _in_lines(parts: Iterable[str]) -> str:
+    """Return a command with every part in a line of its own, as a shell continues it."""
+    return " \\\n    ".join(parts)
+
+
+def command_parts(folder: Path) -> tuple[str, ...]:
+    """Return the command that runs the cases of a folder in the vendor's simulator, in parts."""
     cases, data, result = (quote(str(folder / name)) for name in (CASES_FILE, DATA, RESULT_FILE))
-    parts = (
+    return (
         "python3 -m ttk kernel --backend npusim --sim-cores all --compare binary",
         f"-i {cases}",
         f"--manual-data-dirs {data}",
         f"-o {result}",
     )
-    return " \\\n    ".join(parts)
 
 
 def write_cases(
@@ -240,6 +244,6 @@ def readme(profile: Profile, count: int) -> str:
         count=count,
         soc=profile.soc,
         release=profile.release,
-        command=Verbatim(command(Path("FOLDER"))),
+        command=Verbatim(_in_lines(command_parts(Path("FOLDER")))),
     )
     return translated(text)

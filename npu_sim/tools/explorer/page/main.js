@@ -13,7 +13,8 @@ const actions = { change: changePart, run, looked: showDifferences };
 
 async function loadCatalog() {
   const language = new URLSearchParams(location.hash.slice(1)).get("lang") || session.state.lang || "";
-  session.catalog = await (await fetch(`api/catalog?${new URLSearchParams({ lang: language })}`)).json();
+  const query = new URLSearchParams({ lang: language, browser: navigator.languages.join() });
+  session.catalog = await (await fetch(`api/catalog?${query}`)).json();
   setTexts(session.catalog.texts, session.catalog.language);
   pictures.setTexts(session.catalog.picture_texts);
 }
