@@ -1,61 +1,58 @@
-"""Benchmark cases: their shapes as data, and the arrays of a case.
+"""Benchmark cases: their sizes as data, and the arrays of a case.
 
 A case holds only names and numbers until :func:`build` allocates its arrays. So only one case is in
 memory at a time, and a case can be passed to another process as JSON.
 """
 
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 import npu_sim
-from npu_sim.framework.inference import arguments_of
+from npu_sim.framework.inference import arguments_of, call_with
+from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators.loading import load_operator
-from npu_sim.operators.shared.generate import generate
+from npu_sim.operators.shared.generate import FLOATING, generate
 
 DTYPES = {"fp32": np.float32, "bf16": ml_dtypes.bfloat16, "fp16": np.float16}
-FASTEST = "fastest"
+CLASSES = ("call", "cache", "medium", "large")
+"""Classes of sizes: a small call, dominated by what is done once a call; one that fits the caches
+of a core, some 2 MB; and two that do not."""
 ROUTED_EXPERTS = 64
 """Experts that the tokens of ``routed`` rows choose from."""
 
 
 class Case(NamedTuple):
-    """One call: the operator, its sizes, the dtype, and the distribution of indices.
+    """One call: the operator, values of its axes by name, the dtype, and how rows are addressed.
 
-    Shapes are (rows, dim, num_weights) for embedding, (rows, columns) for rms_norm,
-    cross_entropy, adam_w and the result of swi_glu, (tokens, experts, hidden) for moe, moe_permute,
-    unpermute and unpermute_grad, (batch, sequence, heads, dim) for rotary, and (time, batch, in
-    channels, out channels, taps) for conv_tbc.
+    ``rows`` is ``zipf`` or ``uniform`` for the indices of an embedding, and ``routed`` where the
+    rows of tokens lie as MoeTokenPermute places them, else at random.
     """
 
     operator: str
-    shape: tuple[int, ...]
+    sizes: dict[str, int]
     dtype: str
-    indices: str = ""
+    rows: str = ""
+    size_class: str = ""
 
     @property
     def name(self) -> str:
-        """The case in words, for instance ``moe 8192x8x2048 fp32``."""
-        shape = "x".join(map(str, self.shape))
-        if self.operator == "embedding":
-            shape = f"{self.shape[0]}x{self.shape[1]} -> {self.shape[2]}"
-        elif self.operator == "conv_tbc":
-            time, batch, in_channels, out_channels, taps = self.shape
-            shape = f"{time}x{batch}x{in_channels} -> {out_channels} K={taps}"
-        return " ".join(filter(None, (self.operator, shape, self.indices, self.dtype)))
+        """The case in words, for instance ``rms_norm row=8192 col=4096 fp32``."""
+        sizes = [f"{name}={value}" for name, value in self.sizes.items()]
+        return " ".join(filter(None, (self.operator, *sizes, self.rows, self.dtype)))
 
 
 class Problem(NamedTuple):
-    """Arrays of a case, its traffic in bytes and its operations.
+    """Arrays of a case: ``npu_sim.run(operator, out=outs, **inputs)`` is the call.
 
-    The call is ``npu_sim.run(operator, out=outs, **inputs)``.
+    ``operations`` are those of the matrix unit, 0 for operators of the vector unit.
     """
 
     operator: str
     inputs: dict[str, Any]
     outs: tuple[np.ndarray, ...]
-    moved_bytes: int
     operations: int = 0
 
     def run(self, **options: Any) -> Any:
@@ -63,256 +60,173 @@ class Problem(NamedTuple):
         return npu_sim.run(self.operator, **self.inputs, **options)
 
     @property
+    def tensors(self) -> dict[str, np.ndarray]:
+        """The inputs without attributes."""
+        return {
+            name: value
+            for name, value in self.inputs.items()
+            if isinstance(value, np.ndarray | np.generic)
+        }
+
+    @property
     def array_bytes(self) -> int:
-        """Bytes of all inputs and outputs."""
-        return sum(
-            one.nbytes for one in (*self.inputs.values(), *self.outs) if isinstance(one, np.ndarray)
-        )
+        """Bytes of all inputs and outputs: what a call has to read and write once."""
+        return sum(one.nbytes for one in (*self.tensors.values(), *self.outs))
 
 
-_NARROW, _WIDE = (262144, 128, 50000), (65536, 1024, 32000)
-_TABLE: tuple[tuple[str, tuple[int, ...], str], ...] = (
-    ("embedding", _NARROW, "uniform"),
-    ("embedding", _WIDE, "uniform"),
-    ("embedding", _NARROW, "zipf"),
-    ("embedding", _WIDE, "zipf"),
-    ("rms_norm", (8192, 4096), ""),
-    ("rms_norm", (65536, 512), ""),
-    ("rms_norm", (512, 16384), ""),
-    ("cross_entropy", (8192, 32000), ""),
-    ("cross_entropy", (65536, 1000), ""),
-    ("moe", (8192, 8, 2048), ""),
-    ("moe", (4096, 2, 7168), ""),
-    ("moe_permute", (8192, 8, 2048), ""),
-    ("moe_permute", (4096, 2, 7168), ""),
-    ("unpermute", (8192, 8, 2048), "routed"),
-    ("unpermute", (8192, 8, 2048), ""),
-    ("unpermute_grad", (8192, 8, 2048), "routed"),
-    ("unpermute_grad", (8192, 8, 2048), ""),
-    ("swi_glu", (4096, 6144), ""),
-    ("swi_glu_grad", (4096, 6144), ""),
-    ("rotary", (2, 4096, 32, 128), ""),
-    ("rotary_grad", (2, 4096, 32, 128), ""),
-    ("adam_w", (4096, 4096), ""),
-    ("conv_tbc", (512, 32, 512, 512, 3), ""),
-    ("conv_tbc", (2048, 8, 256, 512, 5), ""),
+def _tokens(tokens: int, num_topk: int, hidden: int) -> dict[str, int]:
+    return {"tokens": tokens, "num_topk": num_topk, "hidden": hidden}
+
+
+def _permuted(tokens: int, num_topk: int, hidden: int) -> dict[str, int]:
+    return {"num_tokens": tokens, "num_topk": num_topk, "hidden": hidden, "num_out_tokens": 0}
+
+
+def _rows(row: int, col: int) -> dict[str, int]:
+    return {"row": row, "col": col}
+
+
+def _labelled(rows: int, classes: int) -> dict[str, int]:
+    return {"N": rows, "C": classes}
+
+
+def _embedding(rows: int, dim: int, num_weights: int) -> dict[str, int]:
+    return {"rows": rows, "dim": dim, "num_weights": num_weights}
+
+
+def _heads(batch: int, sequence: int, heads: int, dim: int) -> dict[str, int]:
+    """Return the axes of a rotation whose tables have a row for every position."""
+    x = {"x0": batch, "x1": sequence, "x2": heads, "dim": dim}
+    return {**x, "cos0": 1, "cos1": sequence, "cos2": 1}
+
+
+def _convolution(time: int, batch: int, channels: int, taps: int) -> dict[str, int]:
+    return {"T": time, "B": batch, "Cin": channels, "Cout": channels, "K": taps, "pad": taps // 2}
+
+
+def _elements(elements: int) -> dict[str, int]:
+    return {"elements": elements}
+
+
+_NORM = ((32, 512), (256, 1024), (32768, 512), (8192, 4096))
+_LABELLED = ((32, 100), (128, 1000), (16384, 1000), (2048, 32000))
+_ROUTED = ((64, 4, 64), (64, 4, 1024), (4096, 2, 2048), (4096, 8, 2048))
+_GATED = ((32, 256), (128, 1024), (2048, 2048), (4096, 6144))
+_ROTATED = ((1, 16, 4, 64), (1, 64, 16, 128), (1, 2048, 16, 128), (2, 4096, 32, 128))
+_TABLE: dict[str, tuple[Callable[..., dict[str, int]], tuple[tuple[int, ...], ...]]] = {
+    "embedding_dense_backward": (
+        _embedding,
+        ((256, 64, 500), (4096, 64, 2000), (262144, 128, 50000), (1048576, 64, 100000)),
+    ),
+    "rms_norm": (_rows, _NORM),
+    "rms_norm_grad": (_rows, _NORM),
+    "add_rms_norm": (_rows, _NORM),
+    "cross_entropy_loss": (_labelled, _LABELLED),
+    "cross_entropy_loss_grad": (_labelled, _LABELLED),
+    "moe_token_permute": (_permuted, _ROUTED),
+    "moe_token_permute_grad": (_tokens, _ROUTED),
+    "moe_token_unpermute": (_tokens, _ROUTED),
+    "moe_token_unpermute_grad": (_tokens, _ROUTED),
+    "swi_glu": (_rows, _GATED),
+    "swi_glu_grad": (_rows, _GATED),
+    "rotary_position_embedding": (_heads, _ROTATED),
+    "rotary_position_embedding_grad": (_heads, _ROTATED),
+    "apply_adam_w_v2": (_elements, ((4096,), (65536,), (4194304,), (16777216,))),
+    "conv_tbc_backward": (
+        _convolution,
+        ((16, 2, 8, 3), (64, 4, 64, 3), (256, 16, 256, 5), (512, 32, 512, 3)),
+    ),
+}
+"""Operator to the axes that sizes stand for, and a tuple of sizes for every class."""
+_FIRST_ROWS = {
+    "embedding_dense_backward": "zipf",
+    "moe_token_unpermute": "routed",
+    "moe_token_unpermute_grad": "routed",
+}
+_MORE = (
+    ("embedding_dense_backward", _embedding(262144, 128, 50000), "uniform"),
+    ("embedding_dense_backward", _embedding(1048576, 64, 100000), "uniform"),
+    ("embedding_dense_backward", _embedding(65536, 1024, 32000), "zipf"),
+    ("rms_norm_grad", _rows(512, 16384), ""),
+    ("moe_token_unpermute_grad", _tokens(4096, 8, 2048), ""),
+    ("conv_tbc_backward", _convolution(1024, 8, 1024, 3), ""),
 )
-CASES = tuple(
-    Case(operator, shape, dtype, indices) for dtype in DTYPES for operator, shape, indices in _TABLE
-)
+"""Further large cases: other distributions of rows, wide rows, many channels."""
 
 
-def select(words: list[str], dtypes: list[str], among: tuple[Case, ...] = CASES) -> list[Case]:
-    """Return the cases of these dtypes whose name has all the words."""
+def _cases(dtype: str) -> list[Case]:
+    first = [
+        Case(operator, axes(*sizes), dtype, _FIRST_ROWS.get(operator, ""), size_class)
+        for operator, (axes, table) in _TABLE.items()
+        for size_class, sizes in zip(CLASSES, table, strict=True)
+        if size_class != "call" or dtype == "fp32"
+    ]
+    return first + [Case(name, sizes, dtype, rows, "large") for name, sizes, rows in _MORE]
+
+
+CASES = tuple(case for dtype in DTYPES for case in _cases(dtype))
+
+
+def select(
+    words: Collection[str],
+    dtypes: Collection[str] = tuple(DTYPES),
+    classes: Collection[str] = CLASSES,
+) -> list[Case]:
+    """Return the cases of these dtypes and classes that have all the words.
+
+    A word is a part of the name of a case, or, if it is no operator, a part of an operator's name.
+    """
     return [
-        case for case in among if case.dtype in dtypes and all(word in case.name for word in words)
+        case
+        for case in CASES
+        if case.dtype in dtypes
+        and case.size_class in classes
+        and all(
+            word in case.name.split() or (word in case.operator and word not in _TABLE)
+            for word in words
+        )
     ]
 
 
 def build(case: Case, seed: int = 0) -> Problem:
-    """Make the arrays of a case; outputs are written once, so that their pages are there."""
-    problem = _BUILDERS[case.operator](case, seed)
-    for out in problem.outs:
-        out.fill(0)
-    return problem
-
-
-def _generated(operator: str, call: dict[str, Any], seed: int) -> dict[str, Any]:
-    attributes = {name: value for name, value in call.items() if not isinstance(value, str)}
-    return {**attributes, **generate(operator, arguments_of(load_operator(operator), call), seed)}
-
-
-def _embedding(case: Case, seed: int) -> Problem:
-    rows, dim, weights = case.shape
-    call = {
-        "grad": f"{rows}x{dim}:{case.dtype}",
-        "indices": f"{rows}:int32",
-        "num_weights": weights,
+    """Make the arrays of a case, and compute its outputs."""
+    operator = load_operator(case.operator)
+    dtype = canonical_dtype(np.dtype(DTYPES[case.dtype]))
+    floats = {
+        axis.name: dtype
+        for axis in operator.axes
+        if axis.default in FLOATING and dtype in axis.words
     }
-    inputs = _generated("embedding_dense_backward", call, seed)
-    if case.indices == "uniform":
-        inputs["indices"] = np.random.default_rng(seed).integers(0, weights, rows, dtype=np.int32)
-    out = np.empty((weights, dim), DTYPES[case.dtype])
-    return Problem("embedding_dense_backward", inputs, (out,), inputs["grad"].nbytes + out.nbytes)
+    call = call_with(operator, {**operator.defaults(), **floats, **case.sizes})
+    attributes = {name: call[name] for name in case.sizes if name in call}
+    inputs = {**attributes, **generate(case.operator, arguments_of(operator, call), seed)}
+    if case.rows == "uniform":
+        indices = inputs["indices"]
+        inputs["indices"] = np.random.default_rng(seed).integers(
+            0, case.sizes["num_weights"], indices.shape, dtype=indices.dtype
+        )
+    if case.rows == "routed":
+        inputs["sorted_indices"] = _routed(case, seed)
+    outs = tuple(npu_sim.run(case.operator, **inputs).outputs.values())
+    return Problem(case.operator, inputs, outs, _operations(case))
 
 
-def _rms_norm(case: Case, seed: int) -> Problem:
-    rows, columns = case.shape
-    values = f"{rows}x{columns}:{case.dtype}"
-    call = {"dy": values, "x": values, "rstd": f"{rows}:fp32", "gamma": f"{columns}:{case.dtype}"}
-    inputs = _generated("rms_norm_grad", call, seed)
-    outs = (np.empty((rows, columns), DTYPES[case.dtype]), np.empty(columns, np.float32))
-    return Problem("rms_norm_grad", inputs, outs, 3 * inputs["x"].nbytes)
-
-
-def _cross_entropy(case: Case, seed: int) -> Problem:
-    rows, columns = case.shape
-    call = {
-        "grad_loss": f"scalar:{case.dtype}",
-        "log_prob": f"{rows}x{columns}:{case.dtype}",
-        "target": f"{rows}:int64",
-    }
-    out = np.empty((rows, columns), DTYPES[case.dtype])
-    return Problem(
-        "cross_entropy_loss_grad",
-        _generated("cross_entropy_loss_grad", call, seed),
-        (out,),
-        2 * out.nbytes,
-    )
-
-
-def _moe(case: Case, seed: int) -> Problem:
-    tokens, experts, hidden = case.shape
-    rows = tokens * experts
-    call = {
-        "permuted_output_grad": f"{rows}x{hidden}:{case.dtype}",
-        "sorted_indices": f"{rows}:int32",
-        "num_topk": experts,
-    }
-    inputs = _generated("moe_token_permute_grad", call, seed)
-    out = np.empty((tokens, hidden), DTYPES[case.dtype])
-    return Problem(
-        "moe_token_permute_grad", inputs, (out,), inputs["permuted_output_grad"].nbytes + out.nbytes
-    )
-
-
-def _moe_permute(case: Case, seed: int) -> Problem:
-    tokens, experts, hidden = case.shape
-    call = {"tokens": f"{tokens}x{hidden}:{case.dtype}", "indices": f"{tokens}x{experts}:int32"}
-    inputs = _generated("moe_token_permute", call, seed)
-    outs = (
-        np.empty((tokens * experts, hidden), DTYPES[case.dtype]),
-        np.empty(tokens * experts, np.int32),
-    )
-    return Problem(
-        "moe_token_permute", inputs, outs, sum(one.nbytes for one in (*inputs.values(), *outs))
-    )
-
-
-def _rows_of_entries(case: Case, drawn: np.ndarray, seed: int) -> np.ndarray:
-    """Return the row of every entry: random, or, if ``routed``, as MoeTokenPermute places it."""
-    if case.indices != "routed":
-        return drawn
-    tokens, experts, _ = case.shape
+def _routed(case: Case, seed: int) -> np.ndarray:
+    """Return the row of every entry as MoeTokenPermute places it."""
+    experts = case.sizes["num_topk"]
     chosen = (
         np.random.default_rng(seed)
-        .random((tokens, max(ROUTED_EXPERTS, experts)))
+        .random((case.sizes["tokens"], max(ROUTED_EXPERTS, experts)))
         .argsort(axis=1)[:, :experts]
         .astype(np.int32)
     )
     return npu_sim.run(
-        "moe_token_permute", tokens=np.zeros((tokens, 1), np.float32), indices=chosen
+        "moe_token_permute", tokens=np.zeros((len(chosen), 1), np.float32), indices=chosen
     ).outputs["sorted_indices"]
 
 
-def _unpermute(case: Case, seed: int) -> Problem:
-    tokens, experts, hidden = case.shape
-    rows = tokens * experts
-    call = {
-        "permuted_tokens": f"{rows}x{hidden}:{case.dtype}",
-        "sorted_indices": f"{rows}:int32",
-        "probs": f"{tokens}x{experts}:{case.dtype}",
-    }
-    inputs = _generated("moe_token_unpermute", call, seed)
-    inputs["sorted_indices"] = _rows_of_entries(case, inputs["sorted_indices"], seed)
-    out = np.empty((tokens, hidden), DTYPES[case.dtype])
-    return Problem(
-        "moe_token_unpermute", inputs, (out,), inputs["permuted_tokens"].nbytes + out.nbytes
-    )
-
-
-def _unpermute_grad(case: Case, seed: int) -> Problem:
-    tokens, experts, hidden = case.shape
-    rows = tokens * experts
-    call = {
-        "permuted_tokens": f"{rows}x{hidden}:{case.dtype}",
-        "unpermuted_tokens_grad": f"{tokens}x{hidden}:{case.dtype}",
-        "sorted_indices": f"{rows}:int32",
-        "probs": f"{tokens}x{experts}:{case.dtype}",
-    }
-    inputs = _generated("moe_token_unpermute_grad", call, seed)
-    inputs["sorted_indices"] = _rows_of_entries(case, inputs["sorted_indices"], seed)
-    outs = (
-        np.empty((rows, hidden), DTYPES[case.dtype]),
-        np.empty((tokens, experts), DTYPES[case.dtype]),
-    )
-    return Problem(
-        "moe_token_unpermute_grad",
-        inputs,
-        outs,
-        2 * inputs["permuted_tokens"].nbytes + inputs["unpermuted_tokens_grad"].nbytes,
-    )
-
-
-def _swi_glu(case: Case, seed: int) -> Problem:
-    rows, columns = case.shape
-    inputs = _generated("swi_glu", {"x": f"{rows}x{2 * columns}:{case.dtype}"}, seed)
-    out = np.empty((rows, columns), DTYPES[case.dtype])
-    return Problem("swi_glu", inputs, (out,), 3 * out.nbytes)
-
-
-def _swi_glu_grad(case: Case, seed: int) -> Problem:
-    rows, columns = case.shape
-    call = {"y_grad": f"{rows}x{columns}:{case.dtype}", "x": f"{rows}x{2 * columns}:{case.dtype}"}
-    inputs = _generated("swi_glu_grad", call, seed)
-    out = np.empty((rows, 2 * columns), DTYPES[case.dtype])
-    return Problem("swi_glu_grad", inputs, (out,), 5 * inputs["y_grad"].nbytes)
-
-
-def _rotated(case: Case, seed: int, operator: str, first: str) -> Problem:
-    _, sequence, _, dim = case.shape
-    table = f"1x{sequence}x1x{dim}:{case.dtype}"
-    call = {first: f"{'x'.join(map(str, case.shape))}:{case.dtype}", "cos": table, "sin": table}
-    out = np.empty(case.shape, DTYPES[case.dtype])
-    return Problem(operator, _generated(operator, call, seed), (out,), 2 * out.nbytes)
-
-
-def _rotary(case: Case, seed: int) -> Problem:
-    return _rotated(case, seed, "rotary_position_embedding", "x")
-
-
-def _rotary_grad(case: Case, seed: int) -> Problem:
-    return _rotated(case, seed, "rotary_position_embedding_grad", "dy")
-
-
-def _adam_w(case: Case, seed: int) -> Problem:
-    """The results do not replace the parameters, so that every round computes the same."""
-    rows, columns = case.shape
-    call = dict.fromkeys(("var", "m", "v", "grad"), f"{rows}x{columns}:{case.dtype}")
-    inputs = _generated("apply_adam_w_v2", {**call, "step": "1:fp32"}, seed)
-    outs = tuple(np.empty(case.shape, DTYPES[case.dtype]) for _ in range(3))
-    return Problem("apply_adam_w_v2", inputs, outs, 7 * inputs["var"].nbytes)
-
-
-def _conv_tbc(case: Case, seed: int) -> Problem:
-    time, batch, in_channels, out_channels, taps = case.shape
-    pad = taps // 2
-    shapes = {
-        "grad_output": (time + 2 * pad - taps + 1, batch, out_channels),
-        "input": (time, batch, in_channels),
-        "weight": (taps, in_channels, out_channels),
-        "bias": (out_channels,),
-    }
-    call = {name: f"{'x'.join(map(str, shape))}:{case.dtype}" for name, shape in shapes.items()}
-    inputs = _generated("conv_tbc_backward", {**call, "pad": pad}, seed)
-    outs = tuple(np.empty(shapes[name], DTYPES[case.dtype]) for name in ("input", "weight", "bias"))
-    moved = sum(one.nbytes for one in outs) + sum(inputs[name].nbytes for name in shapes)
-    operations = 4 * shapes["grad_output"][0] * batch * in_channels * out_channels * taps
-    return Problem("conv_tbc_backward", inputs, outs, moved, operations)
-
-
-_BUILDERS = {
-    "embedding": _embedding,
-    "rms_norm": _rms_norm,
-    "cross_entropy": _cross_entropy,
-    "moe": _moe,
-    "moe_permute": _moe_permute,
-    "unpermute": _unpermute,
-    "unpermute_grad": _unpermute_grad,
-    "swi_glu": _swi_glu,
-    "swi_glu_grad": _swi_glu_grad,
-    "rotary": _rotary,
-    "rotary_grad": _rotary_grad,
-    "adam_w": _adam_w,
-    "conv_tbc": _conv_tbc,
-}
+def _operations(case: Case) -> int:
+    if case.operator != "conv_tbc_backward":
+        return 0
+    time, batch, in_channels, out_channels, taps, pad = case.sizes.values()
+    return 4 * (time + 2 * pad - taps + 1) * batch * in_channels * out_channels * taps

@@ -1,6 +1,6 @@
 """Where a case of ``operators.py`` spends its time, and which part of the processor is full there.
 
-    python benchmarks/hot_loops.py "rms_norm 512x16384 bf16" [--seconds 4] [--cpu znver3]
+    python benchmarks/hot_loops.py "rms_norm_grad col=16384 bf16" [--seconds 4] [--cpu znver3]
 
 Samples one thread with ``perf record``, disassembles the code that was hit, and passes its
 innermost loops to LLVM's machine-code analyser. A line is a loop: its share of the samples, its
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numba
-from cases import DTYPES, build, select
+from cases import build, select
 
 FREQUENCY = 4000
 AROUND_BYTES = 1 << 15
@@ -162,7 +162,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--cpu", default="native", help="processor that the analyser reckons for")
     options = parser.parse_args()
-    case, *_ = select(options.case.split(), list(DTYPES))
+    case, *_ = select(options.case.split())
     numba.set_num_threads(1)
     problem = build(case)
     problem.run(out=problem.outs)
@@ -174,7 +174,7 @@ def main() -> None:
         hottest, _ = samples.most_common(1)[0]
         print(
             f"{case.name}, one thread: {milliseconds:.1f} ms, "
-            f"{problem.moved_bytes / milliseconds / 1e6:.1f} GB/s\n"
+            f"{problem.array_bytes / milliseconds / 1e6:.1f} GB/s\n"
         )
         print(
             "| loop at | samples | instructions | cycles | busiest |\n"

@@ -1,12 +1,12 @@
 """Timing with warm memory and alternating rounds; limits of the machine; interruptible work."""
 
-import mmap
 import os
 import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,9 +24,12 @@ PAUSE_SECONDS = 0.03
 take a core from the next one."""
 BLAS_PAUSE_SECONDS = 0.2
 """The same where a BLAS was called, which spins longer."""
-SLOW_SECONDS = 2.0
-SLOW_ROUNDS = 2
-"""What takes longer in that many rounds is not measured again."""
+FIRST_ROUNDS, MUCH_SLOWER = 2, 2.0
+"""After these rounds, a rival that takes so many times as long as the fastest one is left out."""
+BATCH_SECONDS = 2e-3
+"""A short call is repeated until a measurement takes as long: one alone is too short for the clock
+and the scheduler."""
+MOST_CALLS = 100
 
 TILE_REPEATS = 20_000
 """Tiles a thread computes in one measurement of the peak: some 20 ms."""
@@ -36,30 +39,54 @@ MOST_OTHERS = 0.1
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
 
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+"""Cores that this process may use."""
+AVX2 = {
+    "NUMBA_CPU_NAME": "haswell",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "TORCHINDUCTOR_CPP_MARCH": "haswell",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
+}
+"""Restricts our kernels, PyTorch, its compiler, oneDNN, MKL and JAX to AVX2."""
+
 Work = Callable[[], Any]
 Item = TypeVar("Item")
 
 
-def with_warm_malloc() -> None:
-    """Restart this process so that freed memory stays warm: malloc reads its variables at start."""
-    if sys.platform == "linux" and any(
-        os.environ.get(name) != value for name, value in WARM_MALLOC.items()
-    ):
-        os.environ.update(WARM_MALLOC)
+def with_environment(variables: dict[str, str]) -> None:
+    """Restart this process with variables that libraries read when they are loaded."""
+    if any(os.environ.get(name) != value for name, value in variables.items()):
+        os.environ.update(variables)
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-def seconds(work: Work, pause: float = 0.0) -> float:
-    """Time one call after a pause."""
+def use_threads(count: int) -> None:
+    """Let all libraries use as many cores: each has threads of its own, JAX a fixed number."""
+    import numba
+
+    numba.set_num_threads(count)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(count)
+    if hasattr(os, "sched_setaffinity"):
+        for thread in Path("/proc/self/task").iterdir():
+            with suppress(ProcessLookupError):  # it has ended
+                os.sched_setaffinity(int(thread.name), CORES[:count])
+
+
+def seconds(work: Work, pause: float = 0.0, calls: int = 1) -> float:
+    """Return the time of a call, the mean of some calls after a pause."""
     time.sleep(pause)
     start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+    for _ in range(calls):
+        work()
+    return (time.perf_counter() - start) / calls
 
 
 def alternate(
-    works: dict[str, Work], repeats: int, pause: float = PAUSE_SECONDS
+    works: dict[str, Work], repeats: int, pause: float = PAUSE_SECONDS, rivals: Collection[str] = ()
 ) -> dict[str, list[float]]:
     """Time works in turns, after one call of each that compiles and touches all pages.
 
@@ -69,17 +96,30 @@ def alternate(
     Returns
     -------
     dict
-        Seconds of every round by name; two rounds only for works that are slow in both.
+        Seconds of every round by name; of the first rounds only for ``rivals`` that are much slower
+        than the fastest of them.
     """
     for work in works.values():
         work()
+    calls = {name: calls_for(seconds(work)) for name, work in works.items()}
     times: dict[str, list[float]] = {name: [] for name in works}
     order = np.random.default_rng(0)
-    for _ in range(repeats):
+    for number in range(repeats):
+        if number == FIRST_ROUNDS and rivals:
+            limit = MUCH_SLOWER * min(min(times[name]) for name in rivals)
+            works = {
+                name: work
+                for name, work in works.items()
+                if name not in rivals or min(times[name]) <= limit
+            }
         for name in order.permutation(list(works)).tolist():
-            if len(times[name]) < SLOW_ROUNDS or min(times[name]) < SLOW_SECONDS:
-                times[name].append(seconds(works[name], pause))
+            times[name].append(seconds(works[name], pause, calls[name]))
     return times
+
+
+def calls_for(one: float) -> int:
+    """Return the number of calls of a measurement, for a call that takes some seconds."""
+    return max(1, min(int(BATCH_SECONDS / one), MOST_CALLS))
 
 
 def medians(times: dict[str, list[float]]) -> dict[str, float]:
@@ -129,33 +169,23 @@ class Others:
         ) - time.process_time()
 
 
-def fresh_array(like: np.ndarray) -> np.ndarray:
-    """Return an array without physical pages yet, as a large ``numpy.empty`` in a new process."""
-    memory = mmap.mmap(-1, max(like.nbytes, 1))
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)  # as NumPy does
-    return np.frombuffer(memory, np.uint8, like.nbytes).view(like.dtype).reshape(like.shape)
-
-
 class Limit(NamedTuple):
     """Work at the limit of the machine; a call at the limit takes ``scale`` times its time."""
 
+    name: str
     work: Work
     scale: float
 
 
-def copies(moved_bytes: int) -> dict[str, Limit]:
-    """Return copies that move as many bytes: half of them read, half written."""
+def threaded_copy(moved_bytes: int) -> Limit:
+    """Return a copy that moves as many bytes on all threads: half are read and half written."""
     count = max(moved_bytes // 8, 1)
     source, target = np.ones(count, np.float32), np.zeros(count, np.float32)
-    threaded = _threaded_copy()
-    return {
-        "numpy copy": Limit(lambda: np.copyto(target, source), 1.0),
-        "threaded copy": Limit(lambda: threaded(source, target), 1.0),
-    }
+    copy = _threaded_copy()
+    return Limit("copy", lambda: copy(source, target), 1.0)
 
 
-def matrix_peak(operations: int) -> dict[str, Limit]:
+def matrix_peak(operations: int) -> Limit:
     """Return the register tile of the matrix kernel on operands in L1, on all threads."""
     from numba import get_num_threads
 
@@ -166,7 +196,7 @@ def matrix_peak(operations: int) -> dict[str, Limit]:
     b = np.ones(tile.PACKED_STEPS * tile.TILE_COLUMNS, np.float32)
     sums = np.zeros((get_num_threads(), tile.TILE_SIZE), np.float32)
     done = 2 * tile.TILE_SIZE * tile.PACKED_STEPS * TILE_REPEATS * len(sums)
-    return {"matrix peak": Limit(lambda: multiply(a, b, sums, TILE_REPEATS), operations / done)}
+    return Limit("matrix peak", lambda: multiply(a, b, sums, TILE_REPEATS), operations / done)
 
 
 @lru_cache(maxsize=1)
@@ -237,6 +267,9 @@ def _processor() -> str:
         "no AVX2",
     )
     name, family, model = (found.get(key, "?") for key in ("model name", "cpu family", "model"))
+    restricted = os.environ.get("NUMBA_CPU_NAME", "")
+    if restricted:
+        vectors += f", of which only the instructions of {restricted} are used: NUMBA_CPU_NAME"
     return (
         f"{name if name != '?' else platform.machine()} (family {family}, model {model}, {vectors})"
     )

@@ -57,8 +57,9 @@ def peak_extra(problem: Problem, **options: Any) -> int:
 
 
 def small(case: Case) -> Case:
-    """Return a case with fewer rows, which takes the same way."""
-    return case._replace(shape=(max(case.shape[0] // SMALL, 8), *case.shape[1:]))
+    """Return a case with fewer rows, the first axis, which takes the same way."""
+    rows = next(iter(case.sizes))
+    return case._replace(sizes={**case.sizes, rows: max(case.sizes[rows] // SMALL, 8)})
 
 
 class Prober:
@@ -83,7 +84,7 @@ class Prober:
 
     def __call__(self, case: Case, threads: int, deterministic: bool = False) -> dict[str, int]:
         """Return ``extra_bytes`` and ``array_bytes``, which is inputs and outputs."""
-        request = [case.operator, case.shape, case.dtype, case.indices, threads, deterministic]
+        request = [*case, threads, deterministic]
         self._process.stdin.write(json.dumps(request) + "\n")
         return json.loads(self._process.stdout.readline())
 
@@ -92,8 +93,8 @@ def _answer() -> None:
     import numba
 
     for line in sys.stdin:
-        operator, shape, dtype, indices, threads, deterministic = json.loads(line)
-        case = Case(operator, tuple(shape), dtype, indices)
+        *fields, threads, deterministic = json.loads(line)
+        case = Case(*fields)
         numba.set_num_threads(threads)
         warm = build(small(case))
         warm.run(out=warm.outs, deterministic=deterministic)

@@ -1,170 +1,248 @@
-"""Every operator beside PyTorch and the limits of the machine, in turns in one process.
+"""Every operator beside PyTorch, compilers, oneDNN and the limits of the machine, in turns.
 
-    python benchmarks/operators.py [--as-users | --small] [--only moe fp32] [--dtypes fp32 bf16]
-                                   [--repeats 7] [--peers torch.compile jax.jit]
-                                   [--json FILE] [--plot FILE.svg]
+    python benchmarks/operators.py [--quick] [--avx2] [--as-users] [--only moe_token_permute]
+                                   [--dtypes fp32 bf16] [--sizes large] [--threads 1 2]
+                                   [--repeats 7] [--peers torch.compile jax.jit] [--json FILE]
 
-README.md in this folder explains the columns. Rows are printed as they are measured; Ctrl-C ends
-the run and keeps the rows measured so far.
+README.md in this folder explains the columns. stderr tells what was measured; Ctrl-C ends the run.
+The tables of what was measured so far are printed at the end, those of peers that are ahead first.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cases import CASES, DTYPES, FASTEST, Case, Problem, build, select
+from cases import CLASSES, DTYPES, Case, Problem, build, select
 from measure import (
+    AVX2,
     BLAS_PAUSE_SECONDS,
+    CORES,
     INTERRUPTED,
     PAUSE_SECONDS,
+    WARM_MALLOC,
     Others,
     Stoppable,
     Work,
     alternate,
-    copies,
     each,
-    fresh_array,
     machine,
     matrix_peak,
     medians,
+    seconds,
     spread,
-    with_warm_malloc,
+    threaded_copy,
+    use_threads,
+    with_environment,
 )
-from peers import LIBRARIES, peers
-from plots import bars
-from small_peers import SMALL, columns, measure_small, small_row
-from torch_ways import ways
+from peers import LIBRARIES, as_arrays, peers
+from torch_ways import Ways, ways
 
-COLUMNS = ("ms (spread)", "deterministic ms", "best alternative ms", "ratio", "share of the limit")
+import npu_sim
+from npu_sim.files.writing import write_text
+
+TOLERANCE = {"fp32": 1e-4, "fp16": 5e-2, "bf16": 2e-1}
+"""Largest root mean square of the differences of a peer's results, relative to the results. Some
+peers add 16-bit numbers in 16 bits, and lose a tenth of long sums."""
+COMPARED = 1 << 22
+"""Elements of an output that are compared."""
+SLOW_SECONDS, SLOW_FACTOR = 1.0, 10.0
+"""A peer whose call takes this long, and so many times as long as ours, is not measured."""
+OURS = {"into": "into given arrays", "new": "into new arrays", "prepared": "prepared"}
+"""Our ways to make a call: the public function with and without ``out``, and a prepared call."""
+COLUMNS = (
+    "threads",
+    "into / new arrays / prepared ms",
+    "best peer ms",
+    "ratio into given arrays",
+    "new arrays",
+    "prepared",
+    "share of the limit",
+)
 
 
-def our_works(problem: Problem, as_users: bool) -> dict[str, Work]:
-    """Return our calls: both modes into given arrays, then into new arrays and fresh pages.
-
-    As users run it there is only the call that makes its results, in both modes.
-    """
-    if as_users:
-        return {"default": problem.run, "deterministic": lambda: problem.run(deterministic=True)}
-    return {
-        "default": lambda: problem.run(out=problem.outs),
-        "deterministic": lambda: problem.run(out=problem.outs, deterministic=True),
-        "allocating": problem.run,
-        "fresh pages": lambda: problem.run(out=tuple(fresh_array(out) for out in problem.outs)),
+def our_works(case: Case, problem: Problem) -> dict[str, Work]:
+    """Return our ways to make a call; prepared calls where the time before kernels counts."""
+    function, inputs = getattr(npu_sim, case.operator), problem.inputs
+    out = problem.outs[0] if len(problem.outs) == 1 else problem.outs
+    works: dict[str, Work] = {
+        "into": lambda: function(**inputs, out=out),
+        "new": lambda: function(**inputs),
     }
+    if case.size_class in ("call", "cache"):
+        call, tensors = npu_sim.prepare(problem.operator, **inputs), problem.tensors
+        works["prepared"] = lambda: call(**tensors, out=out)
+    return works
 
 
-def matrix_products(problem: Problem) -> dict[str, Work]:
-    """Return NumPy's matrix products of the size of a convolution, into given arrays; fp32 only."""
-    grad, x, weight = (problem.inputs[name] for name in ("grad_output", "input", "weight"))
-    if grad.dtype != np.float32:
-        return {}
-    rows, columns, ones = (
-        grad.reshape(-1, grad.shape[2]),
-        x.reshape(-1, x.shape[2]),
-        np.ones((1, grad[..., 0].size), np.float32),
-    )
-    common = min(len(rows), len(columns))
-    for_input, for_weight = (
-        np.empty((len(rows), x.shape[2]), np.float32),
-        np.empty(weight.shape[1:], np.float32),
-    )
-    for_bias = np.empty((1, grad.shape[2]), np.float32)
+def relative_error(expected: Sequence[np.ndarray], found: Sequence[np.ndarray | None]) -> float:
+    """Return the largest relative error of outputs: root mean squares, of evenly spread elements.
 
-    def products() -> None:
-        for tap in weight:
-            np.matmul(rows, tap.T, out=for_input)
-            np.matmul(columns[:common].T, rows[:common], out=for_weight)
-        np.matmul(ones, rows, out=for_bias)
+    Outputs that were not computed are None and count as right.
+    """
+    worst = 0.0
+    for ours, theirs in zip(expected, found, strict=True):
+        if theirs is None:
+            continue
+        if theirs.size != ours.size:
+            return float("inf")
+        step = (ours.size // COMPARED) | 1
+        right = ours.reshape(-1)[::step].astype(np.float32)
+        difference = theirs.reshape(-1)[::step].astype(np.float32) - right
+        norm = max(float(np.linalg.norm(right)), float(np.finfo(np.float32).tiny))
+        error = float(np.linalg.norm(difference)) / norm
+        worst = max(worst, float("inf") if np.isnan(error) else error)
+    return worst
 
-    return {"numpy matmul": products}
+
+def checked(case: Case, problem: Problem, rivals: Ways) -> tuple[Ways, dict[str, str]]:
+    """Return the peers that compute the same and are not far behind, and why others do not count.
+
+    Each is called once; compilers compile now.
+    """
+    own = min(seconds(lambda: problem.run(out=problem.outs)) for _ in range(2))
+    kept, left_out = {}, {}
+    for name, work in rivals.items():
+        try:
+            error = relative_error(problem.outs, as_arrays(work()))
+            took = seconds(work)
+        except Exception as failure:  # whatever a compiler stumbles over: the others are measured
+            left_out[name] = f"fails: {type(failure).__name__}"
+            continue
+        if error > TOLERANCE[case.dtype]:
+            left_out[name] = f"computes something else: relative error {error:.1g}"
+        elif took > max(SLOW_SECONDS, SLOW_FACTOR * own):
+            left_out[name] = f"takes {took:.1f} s, we {own:.2f} s"
+        else:
+            kept[name] = work
+    return kept, left_out
 
 
 def measure(
-    case: Case, repeats: int, compilers: list[str], as_users: bool = False
-) -> dict[str, Any]:
-    """Time a case, PyTorch's ways, compilers and the limits in turns; return times and ratios."""
+    case: Case, threads: Sequence[int], repeats: int, compilers: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Time a case, its peers and its limit in turns; yield times and ratios by number of threads.
+
+    Calls of the smallest class are measured on all threads only, of which they use one.
+    """
+    use_threads(max(threads))
     problem = build(case)
-    on_matrix_unit = problem.operations > 0
-    limits = matrix_peak(problem.operations) if on_matrix_unit else copies(problem.moved_bytes)
-    rivals = ways(case, problem)
-    works = (
-        {name: limit.work for name, limit in limits.items()} | our_works(problem, as_users) | rivals
+    ours = our_works(case, problem)
+    rivals, left_out = checked(
+        case, problem, {**ways(case, problem), **peers(case, problem, compilers)}
     )
-    works |= peers(case, problem, compilers)
-    if on_matrix_unit:
-        works |= matrix_products(problem)
-    with Others() as others:
-        times = alternate(works, repeats, BLAS_PAUSE_SECONDS if on_matrix_unit else PAUSE_SECONDS)
-    middle = medians(times)
-    own = middle["default"]
-    against = {name: middle[name] / own for name in rivals}
-    if against:
-        against[FASTEST] = min(against.values())
-    of_limit = {name: limit.scale * middle[name] / own for name, limit in limits.items()}
-    found = {
-        "case": case.name,
-        "operator": case.operator,
-        "milliseconds": {name: round(1000 * value, 3) for name, value in middle.items()},
-        "spread": {name: round(spread(values), 3) for name, values in times.items()},
-        "rounds_ms": {
-            name: [round(1000 * value, 3) for value in values] for name, values in times.items()
-        },
-        "against_torch": {name: round(value, 3) for name, value in against.items()},
-        "of_limit": {name: round(value, 3) for name, value in of_limit.items()},
-        "deterministic_over_default": round(middle["deterministic"] / own, 3),
-    }
-    found["others_busy_cores"] = round(others.cores, 2)
-    if on_matrix_unit:
-        found["gflops"] = round(problem.operations / own / 1e9, 1)
-    return found
+    for count in threads[-1:] if case.size_class == "call" else threads:
+        use_threads(count)
+        limit = (
+            matrix_peak(problem.operations)
+            if problem.operations
+            else threaded_copy(problem.array_bytes)
+        )
+        pause = BLAS_PAUSE_SECONDS if problem.operations else PAUSE_SECONDS
+        works = {limit.name: limit.work, **ours, **rivals}
+        with Others() as others:
+            times = alternate(works, repeats, pause if count > 1 else 0.0, rivals)
+        middle = medians(times)
+        share = limit.scale * middle[limit.name] / middle["into"]
+        yield {
+            "case": case.name,
+            "operator": case.operator,
+            "size": case.size_class,
+            "threads": count,
+            "best_peer": min(rivals, key=lambda name: middle[name], default=None),
+            "milliseconds": {name: round(1000 * value, 5) for name, value in middle.items()},
+            "spread": {name: round(spread(values), 3) for name, values in times.items()},
+            "rounds_ms": {
+                name: [round(1000 * value, 5) for value in values] for name, values in times.items()
+            },
+            "ratios": {
+                way: {name: ratio(times[name], times[way]) for name in rivals} for way in ours
+            },
+            "limit": limit.name,
+            "of_limit": None if case.size_class == "call" else round(share, 3),
+            "left_out": left_out,
+            "others_busy_cores": round(others.cores, 2),
+        }
 
 
-def best_alternative(result: dict[str, Any]) -> str | None:
-    """Return the fastest of PyTorch's ways and the compilers; None where none was measured."""
-    times = result["milliseconds"]
-    rivals = [name for name in result["against_torch"] if name != FASTEST]
-    rivals += [name for name in LIBRARIES if name in times]
-    return min(rivals, key=lambda name: times[name], default=None)
+def ratio(theirs: Sequence[float], ours: Sequence[float]) -> list[float]:
+    """Return the lower quartile, median and upper quartile of their time over ours, by round."""
+    by_round = [their / our for their, our in zip(theirs, ours, strict=False)]
+    return [round(float(one), 3) for one in np.percentile(by_round, (25, 50, 75))]
 
 
-def limit_text(result: dict[str, Any]) -> str:
-    """Return the share of the limit: the threaded copy, or the peak of the matrix kernel."""
-    name, value = list(result["of_limit"].items())[-1]
-    return f"{100 * value:.0f} % {name}"
+def best_ratios(result: dict[str, Any]) -> dict[str, list[float]]:
+    """Return the quartiles of the best peer's time over ours, by our way."""
+    best = result["best_peer"]
+    return {way: rows[best] for way, rows in result["ratios"].items() if best is not None}
+
+
+def is_ahead(result: dict[str, Any]) -> bool:
+    """Return whether a peer was faster in three of four rounds than one of our ways."""
+    return any(upper < 1 for _, _, upper in best_ratios(result).values())
 
 
 def row(result: dict[str, Any]) -> str:
     """Return a case as a row of the Markdown table."""
-    times = result["milliseconds"]
-    best = best_alternative(result)
+    times, best, found = result["milliseconds"], result["best_peer"], best_ratios(result)
     cells = (
         result["case"],
-        f"{times['default']:.1f} ({100 * result['spread']['default']:.0f} %)",
-        f"{times['deterministic']:.1f}",
-        "-" if best is None else f"{times[best]:.1f} {best}",
-        "-" if best is None else f"{times[best] / times['default']:.2f}",
-        limit_text(result),
+        str(result["threads"]),
+        " / ".join(f"{times[way]:.3g}" for way in OURS if way in times),
+        "-" if best is None else f"{times[best]:.3g} {best}",
+        *(ratio_text(found.get(way)) for way in OURS),
+        "-"
+        if result["of_limit"] is None
+        else f"{100 * result['of_limit']:.0f} % {result['limit']}",
     )
     return "| " + " | ".join(cells) + " |"
 
 
-def head(columns: Sequence[str]) -> str:
-    """Return the head of a table, with the processor in its first column."""
-    here = machine()
-    first = f"case, {here['threads']} threads of {here['processor']}"
-    return "| " + " | ".join([first, *columns]) + " |\n" + "| --- " * (len(columns) + 1) + "|"
+def ratio_text(quartiles: list[float] | None) -> str:
+    return "-" if quartiles is None else "{1:.2f} ({0:.2f} to {2:.2f})".format(*quartiles)
 
 
-def write_json(path: Path, results: list[dict[str, Any]], complete: bool) -> None:
-    """Write the numbers, with what they depend on."""
-    path.write_text(
-        json.dumps({"machine": machine(), "complete": complete, "cases": results}, indent=2) + "\n",
-        encoding="utf-8",
+def table(results: Sequence[dict[str, Any]]) -> str:
+    """Return results as a Markdown table."""
+    head = "| case | " + " | ".join(COLUMNS) + " |\n" + "| --- " * (len(COLUMNS) + 1) + "|"
+    return "\n".join([head, *map(row, results)])
+
+
+def report(results: Sequence[dict[str, Any]]) -> str:
+    """Return the tables: first where a peer is ahead beyond the spread, the worst ratio on top."""
+    least = {id(one): min((r[1] for r in best_ratios(one).values()), default=9) for one in results}
+    ahead = sorted(filter(is_ahead, results), key=lambda one: least[id(one)])
+    level = sum(least[id(one)] < 1 for one in results) - len(ahead)
+    left_out = {
+        f"- {name} {why}: {one['case']}" for one in results for name, why in one["left_out"].items()
+    }
+    return "\n\n".join(
+        [
+            f"{sentence()}",
+            f"A peer is ahead, beyond the spread of the rounds, in {len(ahead)} of {len(results)} "
+            f"cases; in {level} more its median is below ours, within the spread.",
+            *([table(ahead)] if ahead else []),
+            "All cases:",
+            table(results),
+            *(["Not measured:\n\n" + "\n".join(sorted(left_out))] if left_out else []),
+        ]
     )
+
+
+def sentence() -> str:
+    """Return a sentence that names the machine and the versions."""
+    here = machine()
+    names = ("numba", "torch", "jax")
+    versions = ", ".join(f"{name} {here[name]}" for name in names if here[name])
+    return f"{here['processor']}; {versions}."
+
+
+def as_json(results: Sequence[dict[str, Any]], complete: bool) -> str:
+    """Return the numbers, with what they depend on."""
+    return json.dumps({"machine": machine(), "complete": complete, "cases": results}) + "\n"
 
 
 def parsed() -> argparse.Namespace:
@@ -172,21 +250,35 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    modes = parser.add_mutually_exclusive_group()
-    modes.add_argument(
-        "--as-users",
+    parser.add_argument(
+        "--quick",
         action="store_true",
-        help="no settings of malloc, and every call makes its results",
+        help="3 rounds on all threads of small calls and large cases, in fp32 and bf16",
     )
-    modes.add_argument("--small", action="store_true", help="small calls, in microseconds")
+    parser.add_argument(
+        "--avx2",
+        action="store_true",
+        help="all libraries use the instructions of a processor without AVX-512",
+    )
+    parser.add_argument(
+        "--as-users", action="store_true", help="no settings of malloc: results take new pages"
+    )
     parser.add_argument(
         "--only",
         nargs="+",
         default=[],
         metavar="WORD",
-        help="only cases whose name has all these words",
+        help="only cases whose operator contains all these words, or whose name has them",
     )
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=list(DTYPES))
+    parser.add_argument("--sizes", nargs="+", choices=CLASSES, default=list(CLASSES))
+    parser.add_argument(
+        "--threads",
+        nargs="+",
+        type=int,
+        default=sorted({1, len(CORES) or machine()["threads"]}),
+        help="numbers of threads; one and all by default",
+    )
     parser.add_argument("--repeats", type=int, default=7, help="rounds of every case")
     parser.add_argument(
         "--peers",
@@ -196,32 +288,30 @@ def parsed() -> argparse.Namespace:
         help="compilers to compare with",
     )
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
-    parser.add_argument("--plot", type=Path, help="draw the numbers into this SVG file")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.quick:
+        options.dtypes, options.sizes = ["fp32", "bf16"], ["call", "large"]
+        options.threads, options.repeats = options.threads[-1:], 3
+    return options
 
 
 def main() -> None:
-    """Measure the chosen cases and print a Markdown table."""
+    """Measure the chosen cases and print Markdown tables."""
     options = parsed()
-    if not options.as_users:
-        with_warm_malloc()
-    chosen = select(options.only, options.dtypes, SMALL if options.small else CASES)
-    print(head(columns(options.peers) if options.small else COLUMNS), flush=True)
+    warm = {} if options.as_users or sys.platform != "linux" else WARM_MALLOC
+    with_environment(warm | (AVX2 if options.avx2 else {}))
+    chosen = select(options.only, options.dtypes, options.sizes)
     results: list[dict[str, Any]] = []
     with Stoppable() as work:
         for case in each(chosen, lambda case: case.name):
-            if options.small:
-                results.append(measure_small(case, options.repeats, options.peers))
-                print(small_row(results[-1], options.peers), flush=True)
-            else:
-                results.append(measure(case, options.repeats, options.peers, options.as_users))
-                print(row(results[-1]), flush=True)
+            for result in measure(case, options.threads, options.repeats, options.peers):
+                results.append(result)
+                print(f"  {row(result)}", file=sys.stderr, flush=True)
+                if options.json is not None:
+                    write_text(options.json, as_json(results, case == chosen[-1]))
     if work.stopped:
-        print(f"\ninterrupted after {len(results)} of {len(chosen)} cases", file=sys.stderr)
-    if options.json is not None:
-        write_json(options.json, results, not work.stopped)
-    if options.plot is not None and not options.small:
-        options.plot.write_text(bars(results), encoding="utf-8")
+        print(f"\ninterrupted: {len(results)} results", file=sys.stderr)
+    print(report(results), flush=True)
     if work.stopped:
         sys.exit(INTERRUPTED)
 

@@ -5,20 +5,23 @@ in which the libraries differ are those of a library class below. Sums of 16-bit
 in fp32, as our operators do.
 """
 
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 import numpy as np
 from cases import Case, Problem
-from torch_ways import Ways, tensor, torch
+from torch_ways import EPSILON, Ways, tensor, torch
 
 try:
     import jax
     from jax import numpy as jnp
 except ImportError:
     jax = None  # type: ignore[assignment]
+
+
+IN_BOUNDS = "promise_in_bounds"
+"""Mode in which JAX does not check indices."""
 
 
 class TorchLibrary:
@@ -30,11 +33,8 @@ class TorchLibrary:
     def array(self, values: np.ndarray) -> Any:
         return tensor(values.astype(np.int64) if values.dtype.kind == "i" else values)
 
-    def numpy(self, values: Any) -> np.ndarray:
-        found: np.ndarray = values.detach().float().numpy()
-        return found
-
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        torch.compiler.reset()  # else it stops compiling after some cases, and runs them eagerly
         result: Callable[..., Any] = torch.compile(function, dynamic=False)
         return result
 
@@ -46,6 +46,15 @@ class TorchLibrary:
 
     def exp(self, values: Any) -> Any:
         return values.exp()
+
+    def log(self, values: Any) -> Any:
+        return values.log()
+
+    def largest(self, values: Any) -> Any:
+        return values.amax(1, keepdim=True)
+
+    def picked(self, values: Any, index: Any) -> Any:
+        return values.gather(1, index[:, None])
 
     def joined(self, *parts: Any) -> Any:
         return torch.cat(parts, -1)
@@ -78,9 +87,6 @@ class JaxLibrary:
     def array(self, values: np.ndarray) -> Any:
         return jnp.asarray(values)
 
-    def numpy(self, values: Any) -> np.ndarray:
-        return np.asarray(values).astype(np.float32)
-
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         call = jax.jit(function)
         return lambda *arrays: jax.block_until_ready(call(*arrays))
@@ -94,6 +100,15 @@ class JaxLibrary:
     def exp(self, values: Any) -> Any:
         return jnp.exp(values)
 
+    def log(self, values: Any) -> Any:
+        return jnp.log(values)
+
+    def largest(self, values: Any) -> Any:
+        return values.max(1, keepdims=True)
+
+    def picked(self, values: Any, index: Any) -> Any:
+        return jnp.take_along_axis(values, index[:, None], 1)
+
     def joined(self, *parts: Any) -> Any:
         return jnp.concatenate(parts, -1)
 
@@ -104,13 +119,15 @@ class JaxLibrary:
         return jnp.argsort(values, stable=True)
 
     def take(self, values: Any, index: Any) -> Any:
-        return jnp.take(values, index, axis=0)
+        return values.at[index].get(mode=IN_BOUNDS)
 
     def sum_by_index(self, values: Any, index: Any, count: int) -> Any:
-        return jnp.zeros((count, values.shape[1]), values.dtype).at[index].add(values)
+        return (
+            jnp.zeros((count, values.shape[1]), values.dtype).at[index].add(values, mode=IN_BOUNDS)
+        )
 
     def placed(self, values: Any, index: Any) -> Any:
-        return jnp.zeros_like(values).at[index].set(values, unique_indices=True)
+        return jnp.zeros_like(values).at[index].set(values, unique_indices=True, mode=IN_BOUNDS)
 
     def convolution_gradients(self, grad: Any, x: Any, weight: Any, bias: Any, pad: int) -> Any:
         def forward(x: Any, weight: Any, bias: Any) -> Any:
@@ -131,28 +148,27 @@ LIBRARIES: dict[str, Library] = {
 }
 
 
-def peers(case: Case, problem: Problem, names: list[str]) -> Ways:
-    """Return the compiled formula of every installed library that can compile it."""
+def peers(case: Case, problem: Problem, names: Collection[str]) -> Ways:
+    """Return the formula of every installed library, compiled when it is first called."""
     found: Ways = {}
     for name in names:
         library = LIBRARIES[name]
-        if not library.installed:
-            continue
-        arrays, formula = formula_of(case, problem, library)
-        work = partial(library.compiled(formula), *arrays)
-        try:
-            work()
-        except (
-            Exception
-        ) as error:  # whatever a compiler stumbles over: the other columns are still worth having
-            print(
-                f"  {name} does not compile {case.name}: {type(error).__name__}",
-                file=sys.stderr,
-                flush=True,
-            )
-        else:
-            found[name] = work
+        if library.installed:
+            arrays, formula = formula_of(case, problem, library)
+            found[name] = partial(library.compiled(formula), *arrays)
     return found
+
+
+def as_arrays(results: tuple[Any, ...]) -> list[np.ndarray | None]:
+    """Return the results of any way as NumPy arrays, 16-bit numbers of PyTorch in fp32."""
+    return [
+        result.detach().float().numpy()
+        if torch is not None and isinstance(result, torch.Tensor)
+        else None
+        if result is None
+        else np.asarray(result)
+        for result in results
+    ]
 
 
 def formula_of(
@@ -167,22 +183,47 @@ def formula_of(
 def _embedding(
     xp: Library, case: Case, problem: Problem, grad: Any, indices: Any
 ) -> tuple[Any, ...]:
-    return (xp.sum_by_index(grad, indices, case.shape[2]),)
+    return (xp.sum_by_index(grad, indices, case.sizes["num_weights"]),)
 
 
-def _rms_norm(
+def _normalised(xp: Library, x: Any, gamma: Any, like: Any) -> tuple[Any, Any]:
+    rstd = ((x * x).mean(1)[:, None] + EPSILON) ** -0.5
+    return xp.like(x * rstd * xp.wide(gamma), like), rstd
+
+
+def _rms_norm(xp: Library, case: Case, problem: Problem, x: Any, gamma: Any) -> tuple[Any, ...]:
+    return _normalised(xp, xp.wide(x), gamma, x)
+
+
+def _add_rms_norm(
+    xp: Library, case: Case, problem: Problem, x1: Any, x2: Any, gamma: Any
+) -> tuple[Any, ...]:
+    x = xp.like(xp.wide(x1) + xp.wide(x2), x1)
+    return *_normalised(xp, xp.wide(x), gamma, x1), x
+
+
+def _rms_norm_grad(
     xp: Library, case: Case, problem: Problem, dy: Any, x: Any, rstd: Any, gamma: Any
 ) -> tuple[Any, ...]:
     normal, given = xp.wide(x) * rstd[:, None], xp.wide(dy)
     weighted = given * xp.wide(gamma)
-    mean = (weighted * normal).sum(1)[:, None] / case.shape[1]
+    mean = (weighted * normal).sum(1)[:, None] / x.shape[1]
     return xp.like(rstd[:, None] * (weighted - normal * mean), x), (given * normal).sum(0)
 
 
 def _cross_entropy(
+    xp: Library, case: Case, problem: Problem, values: Any, target: Any
+) -> tuple[Any, ...]:
+    shifted = xp.wide(values)
+    shifted = shifted - xp.largest(shifted)
+    log_prob = shifted - xp.log(xp.exp(shifted).sum(1))[:, None]
+    return xp.like(-xp.picked(log_prob, target).mean(), values), xp.like(log_prob, values)
+
+
+def _cross_entropy_grad(
     xp: Library, case: Case, problem: Problem, grad_loss: Any, log_prob: Any, target: Any
 ) -> tuple[Any, ...]:
-    rows, columns = case.shape
+    rows, columns = log_prob.shape
     hit = xp.counting(columns)[None, :] == target[:, None]
     return (
         xp.like((xp.exp(xp.wide(log_prob)) - xp.wide(hit)) * (xp.wide(grad_loss) / rows), log_prob),
@@ -190,18 +231,20 @@ def _cross_entropy(
 
 
 def _by_token(xp: Library, case: Case, rows: Any, indices: Any) -> Any:
-    return xp.wide(xp.take(rows, indices)).reshape(case.shape)
+    return xp.wide(xp.take(rows, indices)).reshape(tuple(case.sizes.values()))
 
 
-def _moe(xp: Library, case: Case, problem: Problem, grad: Any, indices: Any) -> tuple[Any, ...]:
+def _permute_grad(
+    xp: Library, case: Case, problem: Problem, grad: Any, indices: Any
+) -> tuple[Any, ...]:
     return (xp.like(_by_token(xp, case, grad, indices).sum(1), grad),)
 
 
-def _moe_permute(
+def _permute(
     xp: Library, case: Case, problem: Problem, tokens: Any, indices: Any
 ) -> tuple[Any, ...]:
     first = xp.argsort(indices.reshape(-1))
-    return xp.take(tokens, first // case.shape[1]), xp.argsort(first)
+    return xp.take(tokens, first // indices.shape[1]), xp.placed(xp.counting(len(first)), first)
 
 
 def _unpermute(
@@ -216,7 +259,7 @@ def _unpermute_grad(
     xp: Library, case: Case, problem: Problem, rows: Any, g: Any, indices: Any, probs: Any
 ) -> tuple[Any, ...]:
     given = xp.wide(g)[:, None]
-    weighted = xp.like((given * xp.wide(probs)[:, :, None]).reshape(-1, case.shape[2]), rows)
+    weighted = xp.like((given * xp.wide(probs)[:, :, None]).reshape(rows.shape), rows)
     return xp.placed(weighted, indices), xp.like(
         (_by_token(xp, case, rows, indices) * given).sum(2), probs
     )
@@ -275,20 +318,23 @@ def _conv_tbc(
 RATE, BETA1, BETA2, DECAY, EPS = 1e-3, 0.9, 0.999, 1e-2, 1e-8
 """Defaults of ApplyAdamWV2."""
 _FORMULAS: dict[str, tuple[tuple[str, ...], Callable[..., tuple[Any, ...]]]] = {
-    "embedding": (("grad", "indices"), _embedding),
-    "rms_norm": (("dy", "x", "rstd", "gamma"), _rms_norm),
-    "cross_entropy": (("grad_loss", "log_prob", "target"), _cross_entropy),
-    "moe": (("permuted_output_grad", "sorted_indices"), _moe),
-    "moe_permute": (("tokens", "indices"), _moe_permute),
-    "unpermute": (("permuted_tokens", "sorted_indices", "probs"), _unpermute),
-    "unpermute_grad": (
+    "embedding_dense_backward": (("grad", "indices"), _embedding),
+    "rms_norm": (("x", "gamma"), _rms_norm),
+    "rms_norm_grad": (("dy", "x", "rstd", "gamma"), _rms_norm_grad),
+    "add_rms_norm": (("x1", "x2", "gamma"), _add_rms_norm),
+    "cross_entropy_loss": (("input", "target"), _cross_entropy),
+    "cross_entropy_loss_grad": (("grad_loss", "log_prob", "target"), _cross_entropy_grad),
+    "moe_token_permute": (("tokens", "indices"), _permute),
+    "moe_token_permute_grad": (("permuted_output_grad", "sorted_indices"), _permute_grad),
+    "moe_token_unpermute": (("permuted_tokens", "sorted_indices", "probs"), _unpermute),
+    "moe_token_unpermute_grad": (
         ("permuted_tokens", "unpermuted_tokens_grad", "sorted_indices", "probs"),
         _unpermute_grad,
     ),
     "swi_glu": (("x",), _swi_glu),
     "swi_glu_grad": (("y_grad", "x"), _swi_glu_grad),
-    "rotary": (("x", "cos", "sin"), _rotary),
-    "rotary_grad": (("dy", "cos", "sin"), _rotary_grad),
-    "adam_w": (("var", "m", "v", "grad", "step"), _adam_w),
-    "conv_tbc": (("grad_output", "input", "weight", "bias"), _conv_tbc),
+    "rotary_position_embedding": (("x", "cos", "sin"), _rotary),
+    "rotary_position_embedding_grad": (("dy", "cos", "sin"), _rotary_grad),
+    "apply_adam_w_v2": (("var", "m", "v", "grad", "step"), _adam_w),
+    "conv_tbc_backward": (("grad_output", "input", "weight", "bias"), _conv_tbc),
 }

@@ -1,16 +1,11 @@
-"""Plots as SVG files that need nothing to be looked at: bars, and small curves side by side."""
+"""Small curves side by side as an SVG file that needs nothing to be looked at."""
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from npu_sim.show.forms.svg import element
 
-ROW = 20
-LABEL_WIDTH = 330
-BAR_WIDTH = 300
-GAP = 90
-TOP = 56
 PANEL_WIDTH, PANEL_HEIGHT = 210, 130
 PANEL_LEFT, PANEL_TOP = 52, 26
 LEAST_SPAN = math.log(4.0)
@@ -21,98 +16,12 @@ STYLE = (
 )
 
 
-class Bar(NamedTuple):
-    """One bar: its value, and the text behind it."""
-
-    value: float
-    text: str
-
-
 def svg(width: float, height: float, parts: Sequence[str]) -> str:
     """Wrap shapes into an SVG file on white ground."""
     size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
     ground = element("rect", x=0, y=0, width=width, height=height, fill="#fff")
     content = f"<style>{STYLE}</style>{ground}{''.join(parts)}"
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{content}</svg>\n'
-
-
-# Bars
-
-
-def bars(results: Sequence[dict[str, Any]]) -> str:
-    """Draw the cases of ``operators.py``: ratio to PyTorch, and share of the machine's limits."""
-    parts = [
-        element("text", text="times as fast as PyTorch", x=LABEL_WIDTH, y=20, class_="head"),
-        element(
-            "text",
-            text="share of the machine's limit",
-            x=LABEL_WIDTH + BAR_WIDTH + GAP,
-            y=20,
-            class_="head",
-        ),
-        element(
-            "text",
-            text="upper bar: first limit, lower bar: second",
-            x=LABEL_WIDTH,
-            y=38,
-            class_="small",
-        ),
-    ]
-    lines = [(case, *_bars_of(case)) for case in results]
-    most = max((bar.value for _, torch, _ in lines for bar in torch), default=1.0)
-    y = float(TOP)
-    for case, torch, limits in lines:
-        height = ROW * max(len(torch), len(limits), 1)
-        parts.append(
-            element(
-                "text",
-                text=case["case"],
-                x=LABEL_WIDTH - 10,
-                y=y + height / 2,
-                text_anchor="end",
-                dominant_baseline="central",
-            )
-        )
-        parts += _stack(torch, LABEL_WIDTH, y, BAR_WIDTH / most)
-        parts += _stack(limits, LABEL_WIDTH + BAR_WIDTH + GAP, y, BAR_WIDTH / 1.5)
-        y += height + 8
-    return svg(LABEL_WIDTH + 2 * BAR_WIDTH + 2 * GAP + 120, y + 10, parts)
-
-
-def _bars_of(case: dict[str, Any]) -> tuple[list[Bar], list[Bar]]:
-    against, limits = case["against_torch"], case["of_limit"]
-    torch = [Bar(against["fastest"], f"{against['fastest']:.2f}x")] if against else []
-    return torch, [Bar(value, f"{100 * value:.0f} % {name}") for name, value in limits.items()]
-
-
-def _stack(stack: Sequence[Bar], x: float, top: float, scale: float) -> list[str]:
-    parts = []
-    for number, bar in enumerate(stack):
-        y, length = top + number * ROW, min(bar.value * scale, BAR_WIDTH)
-        parts.append(
-            element(
-                "rect",
-                x=x,
-                y=y + 3,
-                width=length,
-                height=ROW - 6,
-                fill=COLOURS[number % len(COLOURS)],
-            )
-        )
-        parts.append(
-            element(
-                "text",
-                text=bar.text,
-                x=x + length + 6,
-                y=y + ROW / 2,
-                dominant_baseline="central",
-                class_="small",
-            )
-        )
-    return parts
-
-
-# Curves
 
 
 class Panel(NamedTuple):

@@ -1,10 +1,10 @@
 """Measure everything, and append a section for this machine to RESULTS.md.
 
-    python benchmarks/results.py [--only small bandwidth]
+    python benchmarks/results.py [--quick] [--only small bandwidth]
 
 A later run replaces the section part by part: the output of each script replaces the text between
-``<!-- NAME -->`` and ``<!-- /NAME -->``. The file is written after every part, so an interrupted
-run loses nothing.
+``<!-- NAME -->`` and ``<!-- /NAME -->``. The file is written after every part. Ctrl-C ends the run
+with what the script measured so far.
 """
 
 import argparse
@@ -27,9 +27,8 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "operators": Part(
-        ("operators.py", "--json", "your_machine.json", "--plot", "your_machine.svg")
-    ),
+    "operators": Part(("operators.py", "--json", "your_machine.json")),
+    "avx2": Part(("operators.py", "--avx2", "--json", "your_machine_avx2.json")),
     "small": Part(("small_calls.py",)),
     "bandwidth": Part(("bandwidth.py",)),
     "start_up": Part(("start_up.py",)),
@@ -47,9 +46,12 @@ SECTION = """
 <!-- operators -->
 <!-- /operators -->
 
-![Against PyTorch and against the limit](your_machine.svg)
+The same machine, all libraries restricted to AVX2:
 
-Small calls, microseconds; the last column shows how fast the machine is:
+<!-- avx2 -->
+<!-- /avx2 -->
+
+Small calls and plans, microseconds; the last column shows how fast the machine is:
 
 <!-- small -->
 <!-- /small -->
@@ -115,6 +117,16 @@ def fill(part: str, printed: str) -> None:
     whole.replace(RESULTS)
 
 
+def printed_by(command: list[str]) -> tuple[str, int]:
+    """Run a script and return what it printed, and its exit status; Ctrl-C reaches it too."""
+    with subprocess.Popen(command, cwd=FOLDER, stdout=subprocess.PIPE, text=True) as process:
+        while True:
+            try:
+                return process.communicate()[0], process.returncode
+            except KeyboardInterrupt:
+                continue  # it prints what it has
+
+
 def main() -> None:
     """Run the scripts of the chosen parts, one after the other, and fill the page."""
     parser = argparse.ArgumentParser(
@@ -123,23 +135,20 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="parts to measure"
     )
-    names = parser.parse_args().only
+    parser.add_argument("--quick", action="store_true", help="operators.py --quick")
+    options = parser.parse_args()
     fill("machine", machine_sentence())
-    for name in names:
+    for name in options.only:
         part = PARTS[name]
-        print(f"{name}: {' '.join(part.command)}", file=sys.stderr, flush=True)
-        run = subprocess.run(
-            [sys.executable, *part.command],
-            cwd=FOLDER,
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        if part.printed != "too long":
-            fill(
-                name,
-                f"```text\n{run.stdout.strip()}\n```" if part.printed == "text" else run.stdout,
-            )
+        command = [sys.executable, *part.command]
+        if options.quick and "operators.py" in part.command:
+            command.append("--quick")
+        print(f"{name}: {' '.join(command[1:])}", file=sys.stderr, flush=True)
+        printed, status = printed_by(command)
+        if printed and part.printed != "too long":
+            fill(name, f"```text\n{printed.strip()}\n```" if part.printed == "text" else printed)
+        if status:
+            sys.exit(status)
 
 
 if __name__ == "__main__":

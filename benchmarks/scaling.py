@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 from cases import DTYPES, Case, build
 from measure import (
     INTERRUPTED,
+    WARM_MALLOC,
     Others,
     Stoppable,
     alternate,
     each,
     machine,
     spread,
-    with_warm_malloc,
+    with_environment,
 )
 from memory import Prober, available
 from plots import Panel, panels
@@ -36,51 +37,75 @@ VARIABLES = ("rows", "dim", "threads")
 
 
 class Family(NamedTuple):
-    """The shapes of an operator: positions of rows and dim in the shape, and their values."""
+    """The sizes of an operator by axis: the axes that are rows and dim, and their values."""
 
-    shape: tuple[int, ...]
-    rows_at: int
-    dim_at: tuple[int, ...]
+    sizes: dict[str, int]
+    rows_axes: tuple[str, ...]
+    dim_axes: tuple[str, ...]
     rows: tuple[int, ...]
     dims: tuple[int, ...]
 
 
+_MATRIX = ("row",), ("col",)
+_LABELLED = Family(
+    {"N": 2048, "C": 8192}, ("N",), ("C",), (128, 512, 2048, 8192), (512, 2048, 8192, 32768)
+)
+_NORMALISED = Family(
+    {"row": 8192, "col": 1024}, *_MATRIX, (512, 2048, 8192, 32768), (256, 512, 1024, 2048, 4096)
+)
+_GATED = Family(
+    {"row": 4096, "col": 6144}, *_MATRIX, (512, 2048, 8192, 32768), (768, 1536, 3072, 6144, 12288)
+)
+_ROUTED_SIZES = (256, 1024, 4096, 16384), (512, 1024, 2048, 4096, 7168)
+_ROUTED = Family(
+    {"tokens": 4096, "num_topk": 4, "hidden": 2048}, ("tokens",), ("hidden",), *_ROUTED_SIZES
+)
+_PERMUTED = Family(
+    {"num_tokens": 4096, "num_topk": 4, "hidden": 2048, "num_out_tokens": 0},
+    ("num_tokens",),
+    ("hidden",),
+    *_ROUTED_SIZES,
+)
+_ROTATED = Family(
+    {"x0": 2, "x1": 4096, "x2": 32, "dim": 128, "cos0": 1, "cos1": 4096, "cos2": 1},
+    ("x1", "cos1"),
+    ("dim",),
+    (256, 1024, 4096, 16384),
+    (64, 128, 256),
+)
 FAMILIES = {
-    "embedding": Family(
-        (65536, 256, 16000), 0, (1,), (4096, 16384, 65536, 262144), (64, 128, 256, 512, 1024)
+    "embedding_dense_backward": Family(
+        {"rows": 65536, "dim": 256, "num_weights": 16000},
+        ("rows",),
+        ("dim",),
+        (4096, 16384, 65536, 262144),
+        (64, 128, 256, 512, 1024),
     ),
-    "rms_norm": Family(
-        (8192, 1024), 0, (1,), (512, 2048, 8192, 32768), (256, 512, 1024, 2048, 4096)
+    "rms_norm": _NORMALISED,
+    "rms_norm_grad": _NORMALISED,
+    "add_rms_norm": _NORMALISED,
+    "cross_entropy_loss": _LABELLED,
+    "cross_entropy_loss_grad": _LABELLED,
+    "moe_token_permute": _PERMUTED,
+    "moe_token_permute_grad": _ROUTED,
+    "moe_token_unpermute": _ROUTED,
+    "moe_token_unpermute_grad": _ROUTED,
+    "swi_glu": _GATED,
+    "swi_glu_grad": _GATED,
+    "rotary_position_embedding": _ROTATED,
+    "rotary_position_embedding_grad": _ROTATED,
+    "apply_adam_w_v2": Family(
+        {"elements": 1 << 24}, ("elements",), (), (1 << 20, 1 << 22, 1 << 24, 1 << 26), ()
     ),
-    "cross_entropy": Family(
-        (2048, 8192), 0, (1,), (128, 512, 2048, 8192), (512, 2048, 8192, 32768)
-    ),
-    "moe": Family(
-        (4096, 4, 2048), 0, (2,), (256, 1024, 4096, 16384), (512, 1024, 2048, 4096, 7168)
-    ),
-    "moe_permute": Family(
-        (4096, 4, 2048), 0, (2,), (256, 1024, 4096, 16384), (512, 1024, 2048, 4096, 7168)
-    ),
-    "unpermute": Family(
-        (4096, 4, 2048), 0, (2,), (256, 1024, 4096, 16384), (512, 1024, 2048, 4096, 7168)
-    ),
-    "unpermute_grad": Family(
-        (4096, 4, 2048), 0, (2,), (256, 1024, 4096, 16384), (512, 1024, 2048, 4096, 7168)
-    ),
-    "swi_glu": Family(
-        (4096, 6144), 0, (1,), (512, 2048, 8192, 32768), (768, 1536, 3072, 6144, 12288)
-    ),
-    "swi_glu_grad": Family(
-        (4096, 6144), 0, (1,), (512, 2048, 8192, 32768), (768, 1536, 3072, 6144, 12288)
-    ),
-    "rotary": Family((2, 4096, 32, 128), 1, (3,), (256, 1024, 4096, 16384), (64, 128, 256)),
-    "rotary_grad": Family((2, 4096, 32, 128), 1, (3,), (256, 1024, 4096, 16384), (64, 128, 256)),
-    "adam_w": Family((4096, 4096), 0, (1,), (256, 1024, 4096, 16384), (1024, 4096, 16384)),
-    "conv_tbc": Family(
-        (256, 8, 256, 256, 3), 0, (2, 3), (64, 128, 256, 512, 1024), (64, 128, 256, 512)
+    "conv_tbc_backward": Family(
+        {"T": 256, "B": 8, "Cin": 256, "Cout": 256, "K": 3, "pad": 1},
+        ("T",),
+        ("Cin", "Cout"),
+        (64, 128, 256, 512, 1024),
+        (64, 128, 256, 512),
     ),
 }
-"""``dim`` of conv_tbc is the number of channels, in and out."""
+"""``dim`` of the convolution is the number of channels, in and out; a vector has rows only."""
 
 
 class Point(NamedTuple):
@@ -100,16 +125,16 @@ def points(operator: str, dtype: str, most_threads: int) -> Iterator[Point]:
     """Yield the measurements of an operator."""
     family = FAMILIES[operator]
 
-    def case(changes: dict[int, int]) -> Case:
-        shape = tuple(changes.get(position, size) for position, size in enumerate(family.shape))
-        return Case(operator, shape, dtype, "zipf" if operator == "embedding" else "")
+    def case(axes: tuple[str, ...] = (), size: int = 0) -> Case:
+        distribution = "zipf" if operator == "embedding_dense_backward" else ""
+        return Case(operator, {**family.sizes, **dict.fromkeys(axes, size)}, dtype, distribution)
 
     for rows in family.rows:
-        yield Point("rows", rows, case({family.rows_at: rows}), most_threads)
+        yield Point("rows", rows, case(family.rows_axes, rows), most_threads)
     for dim in family.dims:
-        yield Point("dim", dim, case(dict.fromkeys(family.dim_at, dim)), most_threads)
+        yield Point("dim", dim, case(family.dim_axes, dim), most_threads)
     for threads in thread_counts(most_threads):
-        yield Point("threads", threads, case({}), threads)
+        yield Point("threads", threads, case(), threads)
 
 
 def thread_counts(most: int) -> list[int]:
@@ -137,7 +162,7 @@ def measure(point: Point, repeats: int, prober: Prober | None) -> dict[str, Any]
         "operator": point.case.operator,
         "variable": point.variable,
         "value": point.value,
-        "shape": point.case.shape,
+        "sizes": point.case.sizes,
         "dtype": point.case.dtype,
         "threads": point.threads,
         "milliseconds": round(1000 * statistics.median(times), 4),
@@ -151,7 +176,8 @@ def measure(point: Point, repeats: int, prober: Prober | None) -> dict[str, Any]
 
 def row(found: dict[str, Any]) -> str:
     """Return a measurement as a row of the Markdown table."""
-    shape, extra = "x".join(map(str, found["shape"])), found.get("extra_bytes")
+    sizes = " ".join(f"{axis}={size}" for axis, size in found["sizes"].items())
+    extra = found.get("extra_bytes")
     memory = (
         "- | -"
         if extra is None
@@ -160,7 +186,7 @@ def row(found: dict[str, Any]) -> str:
     time = f"{found['milliseconds']:.2f} ({100 * found['spread']:.0f} %)"
     varied = f"{found['variable']} = {found['value']}"
     size = f"{found['array_bytes'] / 1e6:.0f}"
-    return f"| {found['operator']} | {shape} | {varied} | {time} | {size} | {memory} |"
+    return f"| {found['operator']} | {sizes} | {varied} | {time} | {size} | {memory} |"
 
 
 def draw(results: list[dict[str, Any]]) -> str:
@@ -212,7 +238,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     parser.add_argument("--plot", type=Path, help="draw the numbers into this SVG file")
     options = parser.parse_args()
-    with_warm_malloc()
+    with_environment(WARM_MALLOC if sys.platform == "linux" else {})
     import numba
 
     most_threads = numba.get_num_threads()
@@ -223,7 +249,7 @@ def main() -> None:
     ]
     columns = (
         "operator",
-        "shape",
+        "sizes",
         "variable",
         "ms (spread)",
         "inputs and outputs MB",

@@ -1,7 +1,7 @@
 """How PyTorch computes the same, way by way; nothing where PyTorch is not installed.
 
-Every way returns its results as a tuple in the order of our outputs, so that a test can compare
-them. Only conv1d returns its axes in another order.
+Every way returns its results as a tuple in the order of our outputs, None for one that it does not
+compute, so that they can be compared.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import ml_dtypes
-import numba
 import numpy as np
 from cases import Case, Problem
 
@@ -22,11 +21,8 @@ Ways = dict[str, Callable[[], tuple[Any, ...]]]
 
 
 def ways(case: Case, problem: Problem) -> Ways:
-    """Return PyTorch's ways to do what a problem asks for, on as many threads as we use."""
-    if torch is None:
-        return {}
-    torch.set_num_threads(numba.get_num_threads())
-    return _WAYS[case.operator](case, problem)
+    """Return PyTorch's ways to do what a problem asks for."""
+    return {} if torch is None else _WAYS[case.operator](case, problem)
 
 
 def tensor(array: np.ndarray) -> Any:
@@ -36,33 +32,79 @@ def tensor(array: np.ndarray) -> Any:
     return torch.from_numpy(array)
 
 
+def _tensors(problem: Problem, *names: str) -> list[Any]:
+    return [tensor(problem.inputs[name]) for name in names]
+
+
+def _integers(problem: Problem, name: str) -> Any:
+    """Return indices as PyTorch takes them."""
+    return torch.from_numpy(problem.inputs[name].reshape(-1).astype(np.int64))
+
+
 def _embedding(case: Case, problem: Problem) -> Ways:
-    grad, indices = (
-        tensor(problem.inputs["grad"]),
-        torch.from_numpy(problem.inputs["indices"].astype(np.int64)),
-    )
+    (grad,), indices = _tensors(problem, "grad"), _integers(problem, "indices")
+    rows = case.sizes["num_weights"]
     return {
-        "aten": lambda: (
-            torch.ops.aten.embedding_dense_backward(grad, indices, case.shape[2], -1, False),
-        )
+        "aten": lambda: (torch.ops.aten.embedding_dense_backward(grad, indices, rows, -1, False),)
     }
 
 
+EPSILON = 1e-6
+"""Default of the normalisations."""
+
+
 def _rms_norm(case: Case, problem: Problem) -> Ways:
+    x, gamma = _tensors(problem, "x", "gamma")
+
+    def as_in_models() -> tuple[Any, ...]:
+        wide = x.float()
+        rstd = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPSILON)
+        return gamma * (wide * rstd).to(x.dtype), rstd
+
+    return {
+        "rms_norm": lambda: (torch.nn.functional.rms_norm(x, gamma.shape, gamma, EPSILON), None),
+        "as in models": as_in_models,
+    }
+
+
+def _rms_norm_grad(case: Case, problem: Problem) -> Ways:
     """PyTorch's own forward pass runs here, before anything is timed."""
-    x, gamma, dy = (tensor(problem.inputs[name]) for name in ("x", "gamma", "dy"))
+    x, gamma, dy = _tensors(problem, "x", "gamma", "dy")
     x.requires_grad_(), gamma.requires_grad_()
-    forward = torch.nn.functional.rms_norm(x, (case.shape[1],), gamma, 1e-6)
+    forward = torch.nn.functional.rms_norm(x, gamma.shape, gamma, EPSILON)
     return {"rms_norm": lambda: torch.autograd.grad(forward, (x, gamma), dy, retain_graph=True)}
 
 
+def _add_rms_norm(case: Case, problem: Problem) -> Ways:
+    x1, x2, gamma = _tensors(problem, "x1", "x2", "gamma")
+
+    def added() -> tuple[Any, ...]:
+        x = x1 + x2
+        return torch.nn.functional.rms_norm(x, gamma.shape, gamma, EPSILON), None, x
+
+    def in_place() -> tuple[Any, ...]:
+        total = torch.add(x1, x2)
+        wide = total.float()
+        rstd = torch.rsqrt(wide.square().mean(-1, keepdim=True).add_(EPSILON))
+        return wide.mul(rstd).to(x1.dtype).mul_(gamma), rstd, total
+
+    return {"add+rms_norm": added, "add, square, mean, mul_": in_place}
+
+
 def _cross_entropy(case: Case, problem: Problem) -> Ways:
-    log_prob, target = (
-        tensor(problem.inputs["log_prob"]),
-        torch.from_numpy(problem.inputs["target"]),
-    )
+    (values,), target = _tensors(problem, "input"), _integers(problem, "target")
+
+    def in_two() -> tuple[Any, ...]:
+        log_prob = torch.log_softmax(values, 1)
+        return torch.nn.functional.nll_loss(log_prob, target).reshape(1), log_prob
+
+    return {"log_softmax+nll_loss": in_two}
+
+
+def _cross_entropy_grad(case: Case, problem: Problem) -> Ways:
+    (log_prob,), target = _tensors(problem, "log_prob"), _integers(problem, "target")
     loss = torch.tensor(float(problem.inputs["grad_loss"]), dtype=log_prob.dtype)
-    total = torch.tensor(float(case.shape[0]), dtype=log_prob.dtype)
+    total = torch.tensor(float(len(target)), dtype=log_prob.dtype)
 
     def backward() -> tuple[Any, ...]:
         nll = torch.ops.aten.nll_loss_backward(loss, log_prob, target, None, 1, -100, total)
@@ -71,28 +113,10 @@ def _cross_entropy(case: Case, problem: Problem) -> Ways:
     return {"aten": backward}
 
 
-def _moe(case: Case, problem: Problem) -> Ways:
-    tokens, experts, hidden = case.shape
-    grad = tensor(problem.inputs["permuted_output_grad"])
-    indices = torch.from_numpy(problem.inputs["sorted_indices"].astype(np.int64))
-    token = torch.argsort(indices) // experts
-    return {
-        "index_select+sum": lambda: (
-            grad.index_select(0, indices).view(tokens, experts, hidden).sum(1),
-        ),
-        "index_add_": lambda: (
-            torch.zeros(tokens, hidden, dtype=grad.dtype).index_add_(0, token, grad),
-        ),
-    }
-
-
-def _moe_permute(case: Case, problem: Problem) -> Ways:
+def _permute(case: Case, problem: Problem) -> Ways:
     """Sort ids, invert the order (by assignment or a second sort), and copy the rows."""
-    experts = case.shape[1]
-    tokens, ids = (
-        tensor(problem.inputs["tokens"]),
-        torch.from_numpy(problem.inputs["indices"].reshape(-1)),
-    )
+    experts = case.sizes["num_topk"]
+    tokens, ids = tensor(problem.inputs["tokens"]), tensor(problem.inputs["indices"].reshape(-1))
 
     def assigned() -> tuple[Any, ...]:
         first = torch.argsort(ids, stable=True)
@@ -107,13 +131,29 @@ def _moe_permute(case: Case, problem: Problem) -> Ways:
     return {"argsort+index_select": assigned, "argsort twice+index_select": sorted_twice}
 
 
+def _permute_grad(case: Case, problem: Problem) -> Ways:
+    (grad,), indices = (
+        _tensors(problem, "permuted_output_grad"),
+        _integers(problem, "sorted_indices"),
+    )
+    tokens, experts, hidden = case.sizes.values()
+    token = torch.argsort(indices) // experts
+    return {
+        "index_select+sum": lambda: (
+            grad.index_select(0, indices).view(tokens, experts, hidden).sum(1),
+        ),
+        "index_add_": lambda: (
+            torch.zeros(tokens, hidden, dtype=grad.dtype).index_add_(0, token, grad),
+        ),
+    }
+
+
 def _unpermute(case: Case, problem: Problem) -> Ways:
-    tokens, experts, hidden = case.shape
-    rows, probs = tensor(problem.inputs["permuted_tokens"]), tensor(problem.inputs["probs"])
-    indices = torch.from_numpy(problem.inputs["sorted_indices"].astype(np.int64))
+    rows, probs = _tensors(problem, "permuted_tokens", "probs")
+    indices, shape = _integers(problem, "sorted_indices"), tuple(case.sizes.values())
 
     def gathered() -> Any:
-        return rows.index_select(0, indices).view(tokens, experts, hidden)
+        return rows.index_select(0, indices).view(shape)
 
     return {
         "index_select*probs sum": lambda: ((gathered() * probs.unsqueeze(-1)).sum(1),),
@@ -122,24 +162,19 @@ def _unpermute(case: Case, problem: Problem) -> Ways:
 
 
 def _unpermute_grad(case: Case, problem: Problem) -> Ways:
-    tokens, experts, hidden = case.shape
-    rows, g, probs = (
-        tensor(problem.inputs[name])
-        for name in ("permuted_tokens", "unpermuted_tokens_grad", "probs")
-    )
-    indices = torch.from_numpy(problem.inputs["sorted_indices"].astype(np.int64))
+    rows, g, probs = _tensors(problem, "permuted_tokens", "unpermuted_tokens_grad", "probs")
+    indices, shape = _integers(problem, "sorted_indices"), tuple(case.sizes.values())
     entry = torch.argsort(indices)
     rows.requires_grad_(), probs.requires_grad_()
-    forward = (
-        rows.index_select(0, indices).view(tokens, experts, hidden) * probs.unsqueeze(-1)
-    ).sum(1)
+    forward = (rows.index_select(0, indices).view(shape) * probs.unsqueeze(-1)).sum(1)
 
     def by_hand() -> tuple[Any, ...]:
-        rows_grad = (
-            (g.unsqueeze(1) * probs.detach().unsqueeze(-1)).view(-1, hidden).index_select(0, entry)
+        weighted = g.unsqueeze(1) * probs.detach().unsqueeze(-1)
+        gathered = rows.detach().index_select(0, indices).view(shape)
+        return (
+            weighted.view(-1, shape[-1]).index_select(0, entry),
+            torch.bmm(gathered, g.unsqueeze(-1)).squeeze(-1),
         )
-        gathered = rows.detach().index_select(0, indices).view(tokens, experts, hidden)
-        return rows_grad, torch.bmm(gathered, g.unsqueeze(-1)).squeeze(-1)
 
     return {
         "autograd": lambda: torch.autograd.grad(forward, (rows, probs), g, retain_graph=True),
@@ -154,8 +189,8 @@ def _swi_glu(case: Case, problem: Problem) -> Ways:
 
 def _swi_glu_grad(case: Case, problem: Problem) -> Ways:
     """PyTorch's own forward pass runs here, before anything is timed."""
-    x, y_grad = tensor(problem.inputs["x"]).requires_grad_(), tensor(problem.inputs["y_grad"])
-    first, second = x.chunk(2, -1)
+    x, y_grad = _tensors(problem, "x", "y_grad")
+    first, second = x.requires_grad_().chunk(2, -1)
     forward = torch.nn.functional.silu(first) * second
     return {
         "silu(a)*b backward": lambda: torch.autograd.grad(forward, x, y_grad, retain_graph=True)
@@ -169,20 +204,21 @@ def _rotated_half(values: Any, sign: int) -> Any:
 
 
 def _rotary(case: Case, problem: Problem) -> Ways:
-    x, cos, sin = (tensor(problem.inputs[name]) for name in ("x", "cos", "sin"))
+    x, cos, sin = _tensors(problem, "x", "cos", "sin")
     return {"x*cos + rotate_half(x)*sin": lambda: (x * cos + _rotated_half(x, -1) * sin,)}
 
 
 def _rotary_grad(case: Case, problem: Problem) -> Ways:
-    dy, cos, sin = (tensor(problem.inputs[name]) for name in ("dy", "cos", "sin"))
+    dy, cos, sin = _tensors(problem, "dy", "cos", "sin")
     return {"the formula's gradient": lambda: (dy * cos + _rotated_half(dy * sin, 1),)}
 
 
 def _adam_w(case: Case, problem: Problem) -> Ways:
+    """The optimizer steps on with its parameters; the first step is that of the case."""
     found = {}
     # In fp16 eps is 0, and the foreach form divides by 0.
     for way in ("fused",) if case.dtype == "fp16" else ("fused", "foreach"):
-        var, m, v = (tensor(problem.inputs[name]).clone() for name in ("var", "m", "v"))
+        var, m, v = (one.clone() for one in _tensors(problem, "var", "m", "v"))
         var.grad = tensor(problem.inputs["grad"])
         optimizer = torch.optim.AdamW([var], **{way: True})
         step = torch.tensor(float(problem.inputs["step"][0]))
@@ -197,33 +233,46 @@ def _step(optimizer: Any, updated: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _conv_tbc(case: Case, problem: Problem) -> Ways:
-    grad, x, weight, bias = (
-        tensor(problem.inputs[name]) for name in ("grad_output", "input", "weight", "bias")
-    )
+    """PyTorch's own gradient, and oneDNN's convolution on tensors that have its order of axes."""
+    tensors = _tensors(problem, "grad_output", "input", "weight", "bias")
     pad = problem.inputs["pad"]
-    by_channel = [one.permute(1, 2, 0).contiguous() for one in (grad, x)]
-    channel_weight = weight.permute(2, 1, 0).contiguous()
-    rest = ([len(bias)], [1], [pad], [1], False, [0], 1, [True, True, True])
     return {
-        "conv_tbc_backward": lambda: torch.ops.aten.conv_tbc_backward(grad, x, weight, bias, pad),
-        "conv1d backward": lambda: torch.ops.aten.convolution_backward(
-            *by_channel, channel_weight, *rest
-        ),
+        "conv_tbc_backward": lambda: torch.ops.aten.conv_tbc_backward(*tensors, pad),
+        "oneDNN convolution_backward": _one_dnn(tensors, pad, torch.contiguous_format),
+        "oneDNN, channels last": _one_dnn(tensors, pad, torch.channels_last),
     }
 
 
+def _one_dnn(tensors: list[Any], pad: int, layout: Any) -> Callable[[], tuple[Any, ...]]:
+    """Return the gradients of a convolution over (batch, channels, 1, time)."""
+    grad, x = (one.permute(1, 2, 0).unsqueeze(2) for one in tensors[:2])
+    weight = tensors[2].permute(2, 1, 0).unsqueeze(2)
+    laid_out = [one.contiguous(memory_format=layout) for one in (grad, x, weight)]
+    rest = ([weight.shape[0]], [1, 1], [0, pad], [1, 1], False, [0, 0], 1, [True, True, True])
+
+    def backward() -> tuple[Any, ...]:
+        for_x, for_weight, for_bias = torch.ops.aten.convolution_backward(*laid_out, *rest)
+        # Views in our order of axes, which move nothing.
+        return for_x.squeeze(2).permute(2, 0, 1), for_weight.squeeze(2).permute(2, 1, 0), for_bias
+
+    return backward
+
+
 _WAYS = {
-    "embedding": _embedding,
+    "embedding_dense_backward": _embedding,
     "rms_norm": _rms_norm,
-    "cross_entropy": _cross_entropy,
-    "moe": _moe,
-    "moe_permute": _moe_permute,
-    "unpermute": _unpermute,
-    "unpermute_grad": _unpermute_grad,
+    "rms_norm_grad": _rms_norm_grad,
+    "add_rms_norm": _add_rms_norm,
+    "cross_entropy_loss": _cross_entropy,
+    "cross_entropy_loss_grad": _cross_entropy_grad,
+    "moe_token_permute": _permute,
+    "moe_token_permute_grad": _permute_grad,
+    "moe_token_unpermute": _unpermute,
+    "moe_token_unpermute_grad": _unpermute_grad,
     "swi_glu": _swi_glu,
     "swi_glu_grad": _swi_glu_grad,
-    "rotary": _rotary,
-    "rotary_grad": _rotary_grad,
-    "adam_w": _adam_w,
-    "conv_tbc": _conv_tbc,
+    "rotary_position_embedding": _rotary,
+    "rotary_position_embedding_grad": _rotary_grad,
+    "apply_adam_w_v2": _adam_w,
+    "conv_tbc_backward": _conv_tbc,
 }

@@ -1,15 +1,15 @@
-"""Benchmarks: PyTorch's implementations compute the same results; tables and plots."""
+"""Benchmarks: peers compute the same results; tables and plots."""
 
-from importlib import import_module
+import json
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from tests.benchmarks.scripts import script
-from tests.cases import every
+from tests.small_calls import NAMES
 
-bandwidth, cases, hot_loops, measure, operators, peers, plots, results, scaling, small_peers = map(
+bandwidth, cases, hot_loops, measure, operators, peers, results, scaling, torch_ways = map(
     script,
     (
         "bandwidth",
@@ -18,144 +18,191 @@ bandwidth, cases, hot_loops, measure, operators, peers, plots, results, scaling,
         "measure",
         "operators",
         "peers",
-        "plots",
         "results",
         "scaling",
-        "small_peers",
+        "torch_ways",
     ),
 )
-
-SHAPES = {
-    "embedding": (300, 32, 40),
-    "rms_norm": (20, 96),
-    "cross_entropy": (24, 50),
-    "moe": (16, 3, 40),
-    "moe_permute": (16, 3, 40),
-    "unpermute": (16, 3, 40),
-    "unpermute_grad": (16, 3, 40),
-    "swi_glu": (10, 48),
-    "swi_glu_grad": (10, 48),
-    "rotary": (2, 9, 3, 32),
-    "rotary_grad": (2, 9, 3, 32),
-    "adam_w": (6, 50),
-    "conv_tbc": (9, 4, 16, 24, 3),
+OPERATORS = tuple(dict.fromkeys(case.operator for case in cases.CASES))
+SMALL = {
+    "embedding_dense_backward": {"rows": 300, "dim": 32, "num_weights": 40},
+    "conv_tbc_backward": {"T": 9, "B": 4, "Cin": 16, "Cout": 24, "K": 3, "pad": 1},
 }
-TOLERANCE = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 1e-1}
-
-
-SPREADS = {"embedding": "uniform", "unpermute": "routed", "unpermute_grad": "routed"}
 
 
 def tiny(operator, dtype="fp32"):
-    return cases.Case(operator, SHAPES[operator], dtype, SPREADS.get(operator, ""))
+    """Return the smallest case of an operator."""
+    case = next(case for case in cases.CASES if case.operator == operator)
+    return case._replace(sizes=SMALL.get(operator, case.sizes), dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("operator", SHAPES)
+def test_every_operator_has_cases_of_every_size_and_dtype():
+    assert set(OPERATORS) == set(NAMES)
+    assert len({case.name for case in cases.CASES}) == len(cases.CASES)
+    for operator in OPERATORS:
+        found = {(case.size_class, case.dtype) for case in cases.CASES if case.operator == operator}
+        sizes = set(cases.CLASSES) - {"call"}
+        assert found == {("call", "fp32")} | {
+            (one, dtype) for one in sizes for dtype in cases.DTYPES
+        }
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["rms_norm"], {"rms_norm"}),
+        (["norm"], {"rms_norm", "rms_norm_grad", "add_rms_norm"}),
+        (["norm", "col=16384"], {"rms_norm_grad"}),
+        (["nothing"], set()),
+    ],
+)
+def test_words_select_operators_and_sizes(words, expected):
+    assert {case.operator for case in cases.select(words)} == expected
+
+
+def test_rows_are_addressed_as_the_case_says():
+    uniform = cases.Case(
+        "embedding_dense_backward", {"rows": 4000, "dim": 8, "num_weights": 40}, "fp32", "uniform"
+    )
+    counts = np.bincount(cases.build(uniform).inputs["indices"])
+    assert counts.max() < 2 * counts.min()
+    routed = tiny("moe_token_unpermute")
+    places = cases.build(routed).inputs["sorted_indices"]
+    assert sorted(places) == list(range(places.size))
+    assert (np.diff(np.sort(places.reshape(-1, routed.sizes["num_topk"]), axis=1)) > 1).any()
+
+
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+@pytest.mark.parametrize("operator", OPERATORS)
 def test_every_pytorch_implementation_computes_the_same(operator, dtype):
     pytest.importorskip("torch")
     case = tiny(operator, dtype)
     problem = cases.build(case)
-    problem.run(out=problem.outs)
-    ways = import_module("torch_ways").ways(case, problem)
-    assert ways
-    for name, way in ways.items():
-        for out, tensor in zip(problem.outs, way(), strict=True):
-            result = tensor.detach().float().numpy()
-            if name == "conv1d backward" and result.ndim == 3:
-                # (batch, channels, time), and (out channels, in channels, taps)
-                result = (
-                    result.transpose(2, 0, 1)
-                    if result.shape[0] == case.shape[1]
-                    else result.transpose(2, 1, 0)
-                )
-            expected = out.astype(np.float32)
-            assert np.abs(result - expected).max() <= TOLERANCE[dtype] * max(
-                1.0, np.abs(expected).max()
-            ), name
+    found = torch_ways.ways(case, problem)
+    assert found
+    for name, way in found.items():
+        error = operators.relative_error(problem.outs, peers.as_arrays(way()))
+        assert error <= operators.TOLERANCE[dtype], name
 
 
 @pytest.mark.parametrize("library", list(peers.LIBRARIES))
-@pytest.mark.parametrize("operator", SHAPES)
+@pytest.mark.parametrize("operator", OPERATORS)
 def test_compiled_formulas_compute_the_same(operator, library):
     xp = peers.LIBRARIES[library]
     if not xp.installed:
         pytest.skip(f"{library} is not installed")
     case = tiny(operator)
     problem = cases.build(case)
-    problem.run(out=problem.outs)
     arrays, formula = peers.formula_of(case, problem, xp)
-    for out, expected in zip(problem.outs, formula(*arrays), strict=True):
-        assert np.allclose(xp.numpy(expected), out.astype(np.float32), rtol=1e-4, atol=1e-5)
-
-
-def test_the_column_of_a_failing_compiler_is_empty(monkeypatch, capsys):
-    def fail(function):
-        raise RuntimeError("no compiler")
-
-    monkeypatch.setattr(peers.TorchLibrary, "installed", True)
-    monkeypatch.setattr(peers.TorchLibrary, "array", lambda self, values: values)
-    monkeypatch.setattr(
-        peers.TorchLibrary, "compiled", lambda self, function: lambda *arrays: fail(function)
-    )
-    assert peers.peers(tiny("moe"), cases.build(tiny("moe")), ["torch.compile"]) == {}
-    assert "torch.compile does not compile" in capsys.readouterr().err
-
-
-def test_every_small_alternative_has_a_row(monkeypatch):
-    monkeypatch.setattr(small_peers, "CALLS", 1)
-    row = small_peers.measure_small(tiny("rms_norm"), 1, [])
-    assert all(row["microseconds"][name] > 0 for name in small_peers.OURS)
-    assert small_peers.small_row(row, []).count(" | ") == operators.head(
-        small_peers.columns([])
-    ).partition("\n")[0].count(" | ")
+    found = peers.as_arrays(formula(*arrays))
+    assert operators.relative_error(problem.outs, found) <= operators.TOLERANCE["fp32"]
 
 
 @pytest.mark.parametrize(
-    ("operator", "as_users"), every(3, [("moe", False), ("moe", True), ("conv_tbc", False)])
+    ("found", "error"),
+    [
+        ([1.0, 2.0, 2.0], 0.0),
+        ([1.0, 2.0, 2.3], 0.1),
+        ([1.0, 2.0, np.nan], np.inf),
+        ([1.0, 2.0], np.inf),
+        (None, 0.0),
+    ],
 )
-def test_a_case_is_a_row_and_bars(operator, as_users):
-    row = operators.measure(tiny(operator), 1, [], as_users)
-    assert row["case"] in operators.row(row)
-    assert operators.row(row).count(" | ") == operators.head(operators.COLUMNS).partition("\n")[
-        0
-    ].count(" | ")
-    texts = [
-        element.text
-        for element in ElementTree.fromstring(plots.bars([row])).iter()
-        if element.tag.endswith("text")
-    ]
-    assert row["case"] in texts
+def test_the_error_of_a_peer_is_relative(found, error):
+    expected = [np.array([1.0, 2.0, 2.0], np.float32)]
+    theirs = [None if found is None else np.array(found, np.float32)]
+    assert operators.relative_error(expected, theirs) == pytest.approx(error, rel=1e-5)
 
 
-def test_the_best_alternative_is_the_fastest_implementation():
-    result = {
-        "milliseconds": {"default": 1.0, "a way": 3.0, "another": 2.0, "jax.jit": 1.5},
-        "against_torch": {"a way": 3.0, "another": 2.0, "fastest": 2.0},
+def test_peers_that_fail_compute_something_else_or_are_slow_are_left_out(monkeypatch):
+    case = tiny("swi_glu")
+    problem = cases.build(case)
+
+    def fails():
+        raise RuntimeError("no compiler")
+
+    def slow():
+        return problem.outs
+
+    rivals = {
+        "fails": fails,
+        "wrong": lambda: (problem.outs[0] + 1,),
+        "slow": slow,
+        "good": lambda: problem.outs,
     }
-    assert operators.best_alternative(result) == "jax.jit"
-    assert operators.best_alternative({**result, "milliseconds": {}, "against_torch": {}}) is None
+    monkeypatch.setattr(operators, "seconds", lambda work: 2.0 if work is slow else 0.01)
+    kept, left_out = operators.checked(case, problem, rivals)
+    assert list(kept) == ["good"]
+    assert {name: why.split()[0] for name, why in left_out.items()} == {
+        "fails": "fails:",
+        "wrong": "computes",
+        "slow": "takes",
+    }
 
 
-def test_every_operator_and_dtype_has_cases():
-    names = {case.name for case in cases.CASES}
-    assert len(names) == len(cases.CASES)
-    assert {case.operator for case in cases.CASES} == set(SHAPES)
-    assert {case.dtype for case in cases.CASES} == set(cases.DTYPES)
+@pytest.mark.parametrize("operator", ["rms_norm", "conv_tbc_backward"])
+def test_a_case_is_a_row_for_every_number_of_threads(operator, monkeypatch):
+    monkeypatch.setattr(measure, "BLAS_PAUSE_SECONDS", 0.0)
+    case = tiny(operator)._replace(size_class="cache")
+    found = list(operators.measure(case, [1, measure.machine()["threads"]], 2, []))
+    assert [one["threads"] for one in found] == [1, measure.machine()["threads"]]
+    printed = operators.table(found).splitlines()
+    assert [line.count(" | ") for line in printed[2:]] == [printed[0].count(" | ")] * 2
+    assert all(one["milliseconds"][way] > 0 for one in found for way in operators.OURS)
+    assert not json.loads(operators.as_json(found, False))["complete"]
 
 
-@pytest.mark.parametrize("operator", SHAPES)
+def result(name, **ratios):
+    """Return a result in which the only peer has these quartiles, by our way."""
+    return {
+        "case": name,
+        "threads": 1,
+        "best_peer": "peer",
+        "milliseconds": {"into": 1.0, "new": 1.0, "peer": 1.0},
+        "ratios": {way: {"peer": quartiles} for way, quartiles in ratios.items()},
+        "limit": "copy",
+        "of_limit": 0.5,
+        "left_out": {},
+    }
+
+
+def test_cases_where_a_peer_is_ahead_beyond_the_spread_are_on_top():
+    found = [
+        result("ours", into=[1.5, 1.6, 1.7], new=[1.2, 1.3, 1.4]),
+        result("behind", into=[1.1, 1.2, 1.3], new=[0.8, 0.9, 0.95]),
+        result("level", into=[0.8, 0.9, 1.1], new=[1.1, 1.2, 1.3]),
+        result("far behind", into=[0.4, 0.5, 0.6], new=[0.4, 0.5, 0.6]),
+    ]
+    text = operators.report(found)
+    assert "in 2 of 4 cases; in 1 more" in text
+    first, every = text.split("All cases:")
+    assert first.index("far behind") < first.index("| behind")
+    assert "| level" not in first
+    assert "| ours" not in first
+    assert all(f"| {one['case']} |" in every for one in found)
+
+
+def test_a_rival_that_is_much_slower_is_left_out_after_the_first_rounds(monkeypatch):
+    works = {"ours": lambda: 5.0, "fast": lambda: 1.0, "near": lambda: 1.9, "slow": lambda: 2.1}
+    monkeypatch.setattr(measure, "seconds", lambda work, *_: work())
+    times = measure.alternate(works, 4, 0.0, ["fast", "near", "slow"])
+    rounds = {name: len(values) for name, values in times.items()}
+    assert rounds == {"ours": 4, "fast": 4, "near": 4, "slow": 2}
+
+
+@pytest.mark.parametrize(("one", "calls"), [(1e-6, 100), (1e-4, 20), (1e-3, 2), (1.0, 1)])
+def test_short_calls_are_repeated(one, calls):
+    assert measure.calls_for(one) == calls
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
 def test_scaling_changes_one_thing_at_a_time(operator):
     family = scaling.FAMILIES[operator]
     points = list(scaling.points(operator, "fp32", 3))
     for point in points:
-        places = {"rows": {family.rows_at}, "dim": set(family.dim_at), "threads": set()}[
-            point.variable
-        ]
-        changed = {
-            place for place, size in enumerate(point.case.shape) if size != family.shape[place]
-        }
-        assert changed <= places
+        axes = {"rows": family.rows_axes, "dim": family.dim_axes, "threads": ()}
+        changed = {axis for axis, size in point.case.sizes.items() if size != family.sizes[axis]}
+        assert changed <= set(axes[point.variable])
         assert point.threads == (point.value if point.variable == "threads" else 3)
     assert [point.value for point in points if point.variable == "threads"] == [1, 2, 3]
 
@@ -178,11 +225,6 @@ def test_the_section_of_a_machine_has_a_place_for_every_part():
         assert results.filled(changed, name, "OLD") != changed
     with pytest.raises(ValueError, match="no place for another"):
         results.filled(page, "another", "")
-
-
-def test_slow_work_is_timed_once(monkeypatch):
-    monkeypatch.setattr(measure, "SLOW_SECONDS", -1.0)
-    assert len(measure.alternate({"slow": lambda: None}, repeats=3, pause=0.0)["slow"]) == 2
 
 
 def test_an_interrupt_keeps_the_results_so_far():
