@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, overload
 from npu_sim.cores import Profile
 from npu_sim.framework.target import Limits
 from npu_sim.language import Argument
-from npu_sim.status import UsageError, without_internal_frames
+from npu_sim.status import UsageError, obstacle, without_internal_frames
 
 if TYPE_CHECKING:
     from npu_sim.plans.model import Workspace
@@ -224,10 +224,10 @@ def _check_path(
     except OSError as error:
         raise UsageError(
             "calls",
-            "{calls}: cannot be read: {strerror}",
+            "{path}: cannot be read: {why}",
             "a file of calls, one JSON object a line",
-            calls=calls,
-            strerror=error.strerror,
+            path=calls,
+            why=obstacle(error),
         ) from None
     except UsageError as error:
         if error.argument != "calls":

@@ -4,9 +4,11 @@ Source: the "返回值" sections of the product documents; the names are those o
 return codes.
 """
 
+import errno
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from functools import wraps
+from types import MappingProxyType
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from npu_sim.language import Text, Verbatim, joined, say, translated
@@ -172,6 +174,27 @@ def without_internal_frames(
 
 LONGEST_VALUE = 120
 """Longest representation of a value in a message, in characters."""
+
+
+OBSTACLES = MappingProxyType(
+    {
+        errno.ENOENT: Text("No such file or directory"),
+        errno.EACCES: Text("Permission denied"),
+        errno.EPERM: Text("Operation not permitted"),
+        errno.EISDIR: Text("Is a directory"),
+        errno.ENOTDIR: Text("Not a directory"),
+        errno.ENAMETOOLONG: Text("File name too long"),
+        errno.ENOSPC: Text("No space left on device"),
+        errno.EROFS: Text("Read-only file system"),
+    }
+)
+"""Usual reasons of the system for refusing a file; the system states them in English only."""
+
+
+def obstacle(error: OSError | ValueError) -> object:
+    """Return why the system refuses a file."""
+    number: int = getattr(error, "errno", None) or 0
+    return OBSTACLES.get(number) or getattr(error, "strerror", None) or error
 
 
 def shown(value: Any) -> str:

@@ -21,7 +21,7 @@ from npu_sim.language import (
 )
 from npu_sim.registry import find_operator
 from npu_sim.show.forms.layout import Paragraph
-from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
+from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text, shown
 
 REFUSED_EXIT_CODE = 2
 """Exit code of a call that does not run: the product refuses it, or its buffers overflow."""
@@ -95,8 +95,23 @@ def _typer_text(error: Any) -> str:
             return Text("Missing argument {name}.", name=Verbatim(_error_hint(error)))
         case "BadParameter":
             name = Verbatim(_error_hint(error))
-            return Text("Invalid value for {name}: {message}", name=name, message=error.message)
+            message = _unreadable_number(error) or error.message
+            return Text("Invalid value for {name}: {message}", name=name, message=message)
     return str(error.format_message())
+
+
+def _unreadable_number(error: Any) -> str:
+    """Return which text is no number: pydantic's sentence, which typer shows, leaves it out."""
+    errors = getattr(error.__cause__, "errors", None)  # importing pydantic takes time
+    if errors is None:
+        return ""
+    first = errors()[0]
+    value = shown(first["input"])
+    if first["type"] == "int_parsing":
+        return Text("{value} is not an integer; write all its digits", value=value)
+    if first["type"] == "float_parsing":
+        return Text("{value} is not a number", value=value)
+    return ""
 
 
 def _options_of(ctx: Any) -> set[str]:

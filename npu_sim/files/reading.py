@@ -13,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from npu_sim.language import Text
-from npu_sim.status import InvalidKeyError, UsageError, closest, shown
+from npu_sim.status import InvalidKeyError, UsageError, closest, obstacle, shown
 from npu_sim.system import open_without_waiting
 
 CONFIG_BYTES = 1 << 20
@@ -42,11 +42,7 @@ def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
         pass
     except (OSError, ValueError) as error:
         raise UsageError(
-            argument,
-            "{path}: cannot be read: {why}",
-            hint,
-            path=path,
-            why=getattr(error, "strerror", None) or error,
+            argument, "{path}: cannot be read: {why}", hint, path=path, why=obstacle(error)
         ) from None
     raise UsageError(argument, "{path}: cannot be read: it is not a plain file", hint, path=path)
 

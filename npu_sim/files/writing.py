@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import IO, Any
 
 from npu_sim.language import Text, Verbatim
-from npu_sim.status import UsageError
+from npu_sim.status import UsageError, obstacle
 from npu_sim.system import HIDDEN, is_open_stream, is_reserved, replacing
 
 HINT = "name a file in a folder you may write to"
@@ -30,7 +30,7 @@ def cannot_write(argument: str, path: Path, error: OSError | ValueError) -> Usag
         "{path}: cannot be written: {why}",
         "make room, or name a file on another disk" if full else HINT,
         path=_shown(path),
-        why=getattr(error, "strerror", None) or error,
+        why=obstacle(error),
     )
 
 

@@ -5,6 +5,7 @@ integer form, which becomes part of the compiled planner of sweeps: a condition 
 other check is a plain function of an :class:`Inspection` in the operator's list.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ from npu_sim.status import (
 
 Explanation = Callable[[Inspection], tuple[str, str]]
 """Message and hint of a refusal, from the call."""
+_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 class RowCheck(NamedTuple):
@@ -311,21 +313,16 @@ class Holds(Check):
         values = ", ".join(
             f"{name} = {call.size(name)}" for name in names(self.condition) if name not in known
         )
-        limits = ", ".join(f"{name} = {value}" for name, value in known.items())
-        if self.documented:
-            limits = Text(
-                "{limits}, a documented limit: {hardware} allows more",
-                limits=limits,
-                hardware=Argument("limits", "hardware"),
-            )
+        condition = _NAME.sub(lambda name: str(known.get(name[0], name[0])), self.condition)
         return AclnnError(
             self.status,
             blamed,
             "{values}: {title} needs {condition}",
-            limits or self.condition,
+            "a documented limit: {hardware} allows more" if self.documented else condition,
             values=values,
             title=call.operator.title,
-            condition=self.condition,
+            condition=condition,
+            hardware=Argument("limits", "hardware"),
         )
 
     def row_check(self, operator: Operator) -> RowCheck | None:

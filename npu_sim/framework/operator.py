@@ -513,8 +513,8 @@ class Operator:
             raise UsageError(
                 "operator",
                 "{name} has no {kind}",
-                "its declaration needs {hook}=, or package= with a module that has {hook}, see "
-                "docs/add_an_operator.md",
+                "its declaration needs {hook}=, or package= with a module that has {hook}, as in "
+                "the file that npu-sim new-operator writes",
                 name=self.name,
                 kind=hook.noun or hook.name,
                 hook=hook.name,

@@ -43,7 +43,9 @@ def parse_shape(text: str) -> tuple[int, ...]:
     parts = list(map(str.strip, _BETWEEN_SIZES.split(text)))
     for part in parts:
         if not (part.isascii() and part.isdecimal()):
-            raise ValueError(Text("size {part} is not an integer >= 0", part=shown(part)))
+            raise ValueError(
+                Text("size {part} is not an integer >= 0 with all its digits", part=shown(part))
+            )
         if len(part) > LONGEST_SIZE:
             raise ValueError(
                 Text(

@@ -175,7 +175,7 @@ def _outcome(row: Compared) -> str:
 
 def _path(plan: Plan) -> str:
     key = plan.tiling_key
-    shown = say(", key {tiling_key}", tiling_key=key) if key is not None else ""
+    shown = say(", key {tiling_key}", tiling_key=str(key)) if key is not None else ""
     return Text("{path}{key}", path=plan.path, key=shown)
 
 

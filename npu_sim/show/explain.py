@@ -94,7 +94,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
 def _path_rows(plan: Plan) -> Iterator[Row]:
     key: str = ""
     if plan.tiling_key is not None:
-        key = say(", tiling key {tiling_key}", tiling_key=plan.tiling_key)
+        key = say(", tiling key {tiling_key}", tiling_key=str(plan.tiling_key))
     yield (Text("{path}{key}", path=plan.path, key=key),)
     if plan.path_reason:
         yield (plan.path_reason,)

@@ -2,7 +2,7 @@
 
 from rich.console import Group, RenderableType
 
-from npu_sim.cores import Profile
+from npu_sim.cores import Profile, config_directory
 from npu_sim.language import Text, Verbatim, grouped, joined, say
 from npu_sim.questions.products import Products
 from npu_sim.questions.varied_calls import operators_of
@@ -55,6 +55,14 @@ def products_view(answer: Products) -> Group:
         Paragraph(
             "vector, cube: cores a vector or cube operator is spread over; * the default SoC; ? "
             "not published",
+            "dim",
+        ),
+        Paragraph(
+            say(
+                "a chip of your own: copy a file of {folder}, change it, and name it: {option}",
+                folder=Verbatim(config_directory()),
+                option=Verbatim("--product my_chip.yaml"),
+            ),
             "dim",
         ),
     )

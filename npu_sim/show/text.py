@@ -83,7 +83,7 @@ def overflow_text(plan: Plan) -> str:
 def plan_lines(plan: Plan) -> Iterator[Line]:
     """Yield the body of a plan as labelled lines."""
     key = (
-        say(", tiling key {tiling_key}", tiling_key=plan.tiling_key)
+        say(", tiling key {tiling_key}", tiling_key=str(plan.tiling_key))
         if plan.tiling_key is not None
         else ""
     )
@@ -214,7 +214,7 @@ def change_text(plan: Plan, flip: Flip) -> str:
     if not flip.changes_path:
         return say("same path; {effect}", effect=flip.effect) if flip.effect else "same path"
     return (
-        say("{path}, tiling key {tiling_key}", path=flip.path, tiling_key=flip.tiling_key)
+        say("{path}, tiling key {tiling_key}", path=flip.path, tiling_key=str(flip.tiling_key))
         if flip.path == plan.path
         else flip.path
     )

@@ -134,7 +134,8 @@ class LocalEngine:
             raise UsageError(
                 "tile",
                 "{operator}: its planner cannot be compiled for sweeps: {error}",
-                "integers, NamedTuples and functions of them, as in docs/add_an_operator.md",
+                "integers, NamedTuples and functions of them, as in the file that npu-sim "
+                "new-operator writes",
                 operator=space.operator.name,
                 error=_place(space.operator.tile, str(error)),
             ) from None

@@ -509,7 +509,9 @@ def workspace_column(names: Collection[str]) -> str:
 
 
 MOST_NAMES = 6
-"""Names of columns that a representation of records has."""
+"""Columns that a representation of records has."""
+MOST_ROWS = 10
+"""Rows of printed records."""
 
 
 class Records(np.ndarray, Tabular):
@@ -537,12 +539,31 @@ class Records(np.ndarray, Tabular):
         return super().__getitem__(key)
 
     def __repr__(self) -> str:
-        """Return the size and the first names; rows are shown by ``print`` and ``to_pandas``."""
+        """Return the size and the first names; ``print`` shows rows, ``to_pandas`` all."""
         names = self.dtype.names
         if names is None or self.ndim != 1:
             return str(super().__repr__())
         shown = names if len(names) <= MOST_NAMES else (*names[:MOST_NAMES], "...")
         return f"Records({len(self)} calls; columns: {', '.join(shown)})"
+
+    def __str__(self) -> str:
+        """Return the first and last records with the fields in which they differ, in words."""
+        names = self.dtype.names
+        if names is None or self.ndim != 1:
+            return str(super().__str__())
+        is_cut = len(self) > MOST_ROWS
+        shown = np.concatenate([self[: MOST_ROWS - 1], self[-1:]]) if is_cut else self
+        records = Records.wrap(shown, self.space, self.columns)
+        table = [[name, *map(str, records.words(name))] for name in names]
+        if len(table) > MOST_NAMES:
+            differing = [column for column in table if len(set(column[1:])) > 1]
+            table = (differing or table)[:MOST_NAMES]
+        rows = list(zip(*table, strict=True))
+        if is_cut:
+            rows.insert(-1, ("...",) * len(table))
+        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        lines = ("  ".join(map(str.rjust, row, widths)) for row in rows)
+        return "\n".join((repr(self), *lines))
 
     def words(self, name: str) -> np.ndarray:
         """Return a field with its codes replaced by their names: ``words("grad_dtype")``."""

@@ -82,6 +82,8 @@ def _from_data(call: StudyCall, name: str, verdict: OutputVerdict) -> tuple[Any,
         # The update is proportional to lr, the decay too.
         before = call.tensors["var"].astype(np.float64)
         moved = verdict.expected.astype(np.float64) - before
+        if not moved.any():
+            return ()
         with np.errstate(all="ignore"):
             ratio = np.median(
                 (verdict.given.astype(np.float64) - before)[moved != 0] / moved[moved != 0]

@@ -126,3 +126,26 @@ def test_reasons_and_pairs_of_a_preflight_are_chinese(cli, monkeypatch, tmp_path
     compared = cli("preflight", str(path), "--products", "A2,950").out
     assert "atlas_a2 与 ascend_950 上为 rstd 的最后一位" in compared
     assert not re.search(r"\b(the|and|from)\b", unknown + compared)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("missing.json", "没有这个文件或目录"), ("file/below.json", "不是目录")]
+)
+def test_reasons_of_the_system_are_chinese(cli, tmp_path, monkeypatch, name, reason):
+    monkeypatch.setenv("NPU_SIM_LANG", "zh")
+    (tmp_path / "file").write_text("")
+    assert f"无法读取：{reason}" in cli("model", str(tmp_path / name)).err
+
+
+def test_a_buffer_of_products_is_no_product(cli, monkeypatch):
+    monkeypatch.setenv("NPU_SIM_LANG", "zh")
+    call = ("--dy", "4096x8192:bf16", "--gamma", "8192:bf16", "--soc", "Ascend950PR_9589")
+    outcome = cli("plan", "rms_norm_grad", *call)
+    assert "产品 " not in outcome.out
+    assert "fp32_products 32768" in outcome.out
+
+
+def test_the_path_that_a_change_selects_is_quoted(cli, monkeypatch):
+    monkeypatch.setenv("NPU_SIM_LANG", "zh")
+    outcome = cli("plan", "rms_norm_grad", "--dy", "4096x8192:bf16", "--gamma", "8192:bf16")
+    assert "会选择“切 N”" in outcome.out

@@ -407,3 +407,58 @@ def test_preflight_names_the_hardware_limits_as_its_lines_do(cli, tmp_path):
     refusal = cli("plan", "conv_tbc_backward", *inputs).err
     assert "--limits hardware" in refusal
     assert 'limits="hardware"' not in refusal
+
+
+def test_a_documented_limit_is_stated_as_a_number(cli):
+    call = ("--grad-output", "3x4x8:fp32", "--input", "302x4x8:fp32", "--weight", "300x8x8:fp32")
+    outcome = cli("plan", "conv_tbc_backward", *call)
+    assert "K = 300: ConvTbcBackward needs K <= 255" in outcome.err
+    assert "kernel_width_at_most" not in outcome.err
+
+
+def test_tiling_keys_are_names_without_separators(cli):
+    call = ("--log-prob", "64x1000:fp32", "--target", "64:int64", "--soc", "Ascend950PR_9589")
+    outcome = cli("plan", "cross_entropy_loss_grad", *call)
+    assert "4294967553" in outcome.out
+    assert "4,294,967,553" not in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("operator", "call", "text"),
+    [
+        ("rms_norm", {"x": "4x8:fp32", "gamma": "8:fp32"}, "1 group of up to 1 row"),
+        ("rms_norm", {"x": "64x128:bf16", "gamma": "128:bf16"}, "1 group of up to 2 rows"),
+        (
+            "embedding_dense_backward",
+            {"grad": "8x4:fp32", "indices": "8:int32", "num_weights": 9},
+            "one batch of 1 row",
+        ),
+    ],
+)
+def test_one_row_is_singular(operator, call, text):
+    assert str(npu_sim.plan(operator, **call).per_core) == text
+
+
+@pytest.mark.parametrize(("option", "value"), [("--num-weights", "32k"), ("--grad", "32kx8:fp32")])
+def test_abbreviated_sizes_are_refused_with_what_is_right(cli, option, value):
+    outcome = cli("plan", "embedding_dense_backward", option, value)
+    assert outcome.code == 64
+    assert "'32k' is not an integer" in outcome.err
+    assert "all its digits" in outcome.err
+
+
+def test_products_name_the_folder_of_their_files(cli):
+    assert str(config_directory()) in cli("products").out.replace("\n", "")
+
+
+def test_unknown_calls_that_do_not_count_are_not_called_informational(cli, tmp_path):
+    file = tmp_path / "calls.jsonl"
+    inputs = {"x": "2x4x128x64:bf16", "cos": "1x1x128x64:bf16", "sin": "1x1x128x64:bf16"}
+    calls = [
+        {"op": "rotary_position_embedding", "inputs": inputs},
+        {"op": "rms_norm", "inputs": {"x": "4x8:fp32", "gamma": "8:fp32"}},
+    ]
+    file.write_text("".join(json.dumps(call) + "\n" for call in calls))
+    outcome = cli("preflight", str(file), "--products", "A2,950")
+    assert outcome.code == 0
+    assert "ascend_950 (does not count): unknown" in outcome.out

@@ -191,6 +191,22 @@ def test_records_are_represented_by_their_size(records):
     assert repr(records[["dim"]]) == f"Records({len(records)} calls; columns: dim)"
 
 
+def test_printed_records_have_the_rows_and_words_that_differ():
+    plans = npu_sim.sweep("rms_norm", {"row": "1..100", "dtype": ["float16", "bfloat16"]})
+    size, names, first, *_, dots, last = str(plans).splitlines()
+    assert size == repr(plans)
+    assert names.split()[:2] == ["dtype", "row"]
+    assert "status" not in names or len(set(plans["status"])) > 1
+    assert (first.split()[:2], last.split()[:2]) == (["float16", "1"], ["bfloat16", "100"])
+    assert set(dots.split()) == {"..."}
+    assert max(map(len, str(plans).splitlines())) <= 100
+
+
+def test_printed_records_of_few_columns_have_all(records):
+    assert str(records[["dim", "status"]][:2]).splitlines()[1].split() == ["dim", "status"]
+    assert str(records["dim"][:2]).startswith("[")
+
+
 def test_a_sweep_is_read_back_with_words(small, records, tmp_path):
     operator, grid, options = small
     table = npu_sim.read_sweep(sweep_to(tmp_path / "plans", operator, grid, **options))

@@ -269,3 +269,13 @@ def test_the_formula_of_a_framework_is_named(framework):
         text = next((text for text in named if FRAMEWORKS[framework] in text), None)
         assert text is not None, (name, named)
         assert named[text].whole, (name, named[text])
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_update_that_moves_nothing_has_no_other_learning_rate():
+    zero = np.zeros(8, np.float32)
+    call = {**dict.fromkeys(("m", "v", "grad"), zero), "step": np.array([1], np.float32)}
+    given = np.ones(8, np.float32)
+    still = {**call, "var": given, "weight_decay": 0.0}
+    answer = npu_sim.verify("apply_adam_w_v2", var_out=2 * given, **still)
+    assert answer.outputs["var_out"].status == "unreachable"

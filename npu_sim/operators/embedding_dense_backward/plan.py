@@ -31,6 +31,7 @@ from npu_sim.framework.vocabulary import (
     caveat,
     ceil_div,
     core_works,
+    counted,
     decision,
     intermediate,
     kernel_parts,
@@ -168,11 +169,11 @@ def _per_core(tiling: v2.Tiling) -> str:
     if v2.is_small_dim(tiling.tiling_key):
         small = tiling.small_dim
         return Text(
-            "one batch of {batch} rows"
+            "one batch of {rows}"
             if small.tail_copy_time <= 1
-            else "{times} batches of up to {batch} rows",
+            else "{times} batches of up to {rows}",
             times=small.tail_copy_time,
-            batch=min(small.max_row_in_ub, small.tail_copy_row),
+            rows=counted(min(small.max_row_in_ub, small.tail_copy_row), "row"),
         )
     if tiling.dim > tiling.former_dim:
         return Text(

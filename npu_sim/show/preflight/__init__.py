@@ -121,7 +121,7 @@ def fault_text(fault: Fault) -> str:
         value=_named(fault.op),
         lines=lines_text(fault.rows),
         labels=labels_text(fault.labels),
-        note=Text(" (informational)") if fault.level == INFORMATIONAL else "",
+        note=Text(" (does not count)") if fault.level == INFORMATIONAL else "",
         word=fault.word,
         reason=fault.reason,
     )

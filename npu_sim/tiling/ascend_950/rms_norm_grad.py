@@ -423,11 +423,12 @@ KERNELS = {"rms_norm_grad": raw_planner(problem_of, tile, vendor_structure)}
 
 
 DxBuffers = namedtuple(
-    "DxBuffers", ("dy", "x", "dx", "gamma", "rstd", "products", "sums", "levels", "work")
+    "DxBuffers", ("dy", "x", "dx", "gamma", "rstd", "fp32_products", "sums", "levels", "work")
 )
 """Bytes in the Unified Buffer of one core while it computes dx."""
 DgammaBuffers = namedtuple(
-    "DgammaBuffers", ("rstd", "dy", "x", "products", "second_products", "out", "row_sum", "cache")
+    "DgammaBuffers",
+    ("rstd", "dy", "x", "fp32_products", "second_products", "out", "row_sum", "cache"),
 )
 """Bytes in the Unified Buffer of one core while it computes dgamma."""
 
@@ -445,7 +446,7 @@ def dx_buffers(tiling: Tiling) -> DxBuffers:
             dx=piece,
             gamma=piece,
             rstd=2 * RSTD_BYTES,
-            products=WIDE_PRODUCT_BYTES,
+            fp32_products=WIDE_PRODUCT_BYTES,
             sums=SUM_BYTES,
             levels=3 * LEVEL_BYTES,
             work=WORK_BYTES,
@@ -460,7 +461,7 @@ def dx_buffers(tiling: Tiling) -> DxBuffers:
         dx=whole,
         gamma=DX_GAMMA_BYTES,
         rstd=2 * sums,
-        products=FP32_BYTES * rows * padded,
+        fp32_products=FP32_BYTES * rows * padded,
         sums=sums,
         levels=0,
         work=0,
@@ -474,7 +475,7 @@ def dgamma_buffers(tiling: Tiling, dtype_code: int) -> DgammaBuffers:
             rstd=0,
             dy=0,
             x=0,
-            products=0,
+            fp32_products=0,
             second_products=0,
             out=2 * FP32_BYTES * tiling.nan.piece,
             row_sum=0,
@@ -488,7 +489,7 @@ def dgamma_buffers(tiling: Tiling, dtype_code: int) -> DgammaBuffers:
             rstd=3 * FP32_BYTES * BLOCK_ROWS,
             dy=inputs,
             x=inputs,
-            products=FP32_BYTES * BLOCK_ROWS * width,
+            fp32_products=FP32_BYTES * BLOCK_ROWS * width,
             second_products=0,
             out=2 * FP32_BYTES * width,
             row_sum=FP32_BYTES * width,
@@ -504,7 +505,7 @@ def dgamma_buffers(tiling: Tiling, dtype_code: int) -> DgammaBuffers:
         rstd=2 * align(FP32_BYTES * rows, 32),
         dy=inputs,
         x=inputs,
-        products=2 * SET_ROW_BYTES * (rows + 1),
+        fp32_products=2 * SET_ROW_BYTES * (rows + 1),
         second_products=second_products,
         out=0,
         row_sum=0,

@@ -445,7 +445,7 @@ def _tiling_of_exception(
             Text(
                 "the kernel's name has key {name_key}, the launch tiling key {key}",
                 name_key=key,
-                key=exception["tiling_key"],
+                key=str(exception["tiling_key"]),
             )
         )
     if structure is None or not words:
@@ -728,7 +728,7 @@ def _exception_lines(found: Diagnosis, exception: Mapping[str, Any]) -> Iterator
             yield "device", Text("bit {bit}: {words}", bit=bit, words=meaning)
     if exception.get("tiling_key") is not None:
         key, dim = exception["tiling_key"], exception["block_dim"]
-        yield "launch", Text("tiling key {key}, block dim {block_dim}", key=key, block_dim=dim)
+        yield "launch", Text("tiling key {key}, block dim {block_dim}", key=str(key), block_dim=dim)
     for name, value in found.tiling.items():
         yield "tiling", Text("{name} = {value}", name=name, value=value)
     for text in found.impossible:

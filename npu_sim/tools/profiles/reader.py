@@ -296,11 +296,11 @@ class _Columns:
             if required not in self.positions:
                 raise UsageError(
                     "file",
-                    "{file}, line 1: has no column {names}",
+                    "{file}, line 1: has none of the columns {names}",
                     "{files}; this file has the columns {columns}",
                     file=file,
                     files=FILE_HINT,
-                    names=" or ".join(repr(name) for name in COLUMNS[required]),
+                    names=", ".join(repr(name) for name in COLUMNS[required]),
                     columns=", ".join(self.header)[:200] or "none",
                 )
         names = COLUMNS["duration_us"]

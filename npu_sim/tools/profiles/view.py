@@ -303,7 +303,7 @@ def _planned_lines(group: MeasuredGroup, facts: Mapping[str, Any]) -> list[Line]
         measured="?" if measured is None else measured,
     )
     key = facts["tiling_key"]
-    key_text = "" if key is None else say(", tiling key {facts}", facts=key)
+    key_text = "" if key is None else say(", tiling key {facts}", facts=str(key))
     return [
         ("bound", bound_cell(facts["bound_us"], group.coverage), note),
         *assumption_lines(
@@ -326,7 +326,7 @@ def _other_line(plan: Plan, arguments: Mapping[str, Any]) -> Line:
     )
     return (
         "or",
-        say("{path}, tiling key {tiling_key}", path=plan.path, tiling_key=plan.tiling_key),
+        say("{path}, tiling key {tiling_key}", path=plan.path, tiling_key=str(plan.tiling_key)),
         say(
             "{mode}: not stated in the file",
             mode="deterministic" if plan.deterministic else differences,

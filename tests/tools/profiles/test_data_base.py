@@ -62,7 +62,7 @@ def test_calibrating_uses_the_rated_clock(tmp_path):
 def test_a_damaged_file_is_named(tmp_path):
     folder = write_data_base(tmp_path / "base", ROWS)
     (folder / "Add.csv").write_text("Input Shapes,Seconds\n4,1\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"Add\.csv, line 1: has no column"):
+    with pytest.raises(UsageError, match=r"Add\.csv, line 1: has none of the columns"):
         read_profile(folder, **DEVICE)
 
 

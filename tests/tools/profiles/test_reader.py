@@ -108,7 +108,7 @@ def damaged(path: Path, find: str, put: str) -> Path:
             r"line 2, column 'Input Shapes': '4096,x,1024' is not a shape",
         ),
         (",RmsNormGrad,", ",", "line 2: 12 columns"),
-        ("Type", "Kind", "line 1: has no column 'type' or 'op type'"),
+        ("Type", "Kind", "line 1: has none of the columns 'type', 'op type'"),
     ],
 )
 def test_a_damaged_file_is_refused_with_line_and_column(

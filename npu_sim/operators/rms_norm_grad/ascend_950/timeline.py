@@ -30,7 +30,7 @@ ASSUMED = (
 
 
 INPUTS = ("dy", "x", "rstd")
-LIVE = ("dy", "x", "dx", "gamma", "rstd", "products", "sums", "levels", "work")
+LIVE = ("dy", "x", "dx", "gamma", "rstd", "fp32_products", "sums", "levels", "work")
 
 
 DX = Step(

@@ -45,9 +45,9 @@ def rows_per_core(case: Case, *, is_split: bool) -> str:
     """Return the work of a core that takes rows in groups, whole or in pieces of columns."""
     tiling = case.tiling
     groups = Text(
-        "{groups} of up to {rows} rows",
+        "{groups} of up to {rows}",
         groups=counted(tiling.groups.row_loop, "group"),
-        rows=min(tiling.row_factor, tiling.block_factor),
+        rows=counted(min(tiling.row_factor, tiling.block_factor), "row"),
     )
     if not is_split:
         return groups
@@ -80,7 +80,7 @@ def path_on_950(case: Case, piece: int, rows: int, most_rows: int) -> tuple[str,
     return (
         "full load",
         Text("{width}: {row_factor} rows fit the buffer", width=width, row_factor=most_rows),
-        Text("{groups} of up to {rows} rows", groups=groups, rows=rows),
+        Text("{groups} of up to {rows}", groups=groups, rows=counted(rows, "row")),
     )
 
 
