@@ -315,16 +315,6 @@ def _is_special(special: NDArray[np.int64], place: int, row: int) -> bool:
     return place < special.size and max(special[place], ~special[place]) == row
 
 
-class Scratch(NamedTuple):
-    """Scratch of all threads; the first axis of every array is the thread."""
-
-    sums: Any
-    """float32 (threads, 2, GROUP_COLUMNS or a row and a block): totals and chunks."""
-    carry: Any
-    """float32 (threads, a cache line of elements or more): the part of an output row in the cache
-    line where the next row begins."""
-
-
 @kernel
 def _sum_wide(
     thread: int,
@@ -333,16 +323,18 @@ def _sum_wide(
     division: Division,
     slots: int,
     streams: bool,
-    scratch: Scratch,
+    scratch: Floats,
     out: Stored,
 ) -> None:
     """Write a thread's own rows, then its columns of every row split over all threads.
 
-    Rows are at least a cache line long. Runs of more than ``slots`` rows are long.
+    Rows are at least a cache line long. Runs of more than ``slots`` rows are long. ``scratch``
+    (threads, 3, columns) has the totals and chunks of a long run, and the part of an output row in
+    the cache line where the next row begins.
     """
     bounds, special, dim = division.bounds, division.special, rows.dim
     threads, step = bounds.size // 2, LINE_BYTES // out.itemsize
-    sums, carry = scratch.sums[thread], scratch.carry[thread]
+    sums, carry = scratch[thread, :2], scratch[thread, 2]
     place, open_line = bounds[threads + 1 + thread], NO_LINE
     for row in range(bounds[thread], bounds[thread + 1]):
         out_start, run = np.int64(row) * dim, _run_of(runs, row)
@@ -426,10 +418,8 @@ def sum_runs(
         streams = is_streamed(out, LINE_BYTES)
         row_bytes = dim * out.itemsize
         slots = max(SEGMENT_BYTES // row_bytes, 16) if row_bytes > WIDE_BYTES else grad.shape[0]
-        scratch = Scratch(
-            thread_scratch(threads, 2, min(dim + BLOCK_BYTES // out.itemsize, GROUP_COLUMNS)),
-            thread_scratch(threads, LINE_BYTES // out.itemsize),
-        )
+        columns = min(dim + BLOCK_BYTES // out.itemsize, GROUP_COLUMNS)
+        scratch = thread_scratch(threads, 3, columns)
         _sum_wide.over(threads, rows, runs, division, slots, streams, scratch, out.reshape(-1))
 
 
