@@ -1,15 +1,17 @@
 """An invariance study as text and as a report."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 from rich.console import RenderableType
 
-from npu_sim.language import say
+from npu_sim.language import Text, say, translated
 from npu_sim.show import document_of, view_of
-from npu_sim.show.forms.layout import Document
-from npu_sim.show.studies import headed_lines, study_headline, study_report
+from npu_sim.show.forms.layout import Column, Document, Paragraph, Table, filled, lines_table, stack
+from npu_sim.show.studies import study_headline, study_report
 from npu_sim.show.text import Line
-from npu_sim.studies.invariance import InvarianceStudy
+from npu_sim.studies.invariance import InvarianceStudy, RowsAlike, RowsStudy
 
 EFFECTS = {
     None: "{change}: not applicable",
@@ -46,14 +48,69 @@ def _changing(study: InvarianceStudy) -> str:
     )
 
 
+def _rows_table(found: RowsStudy) -> Table:
+    """Return the numbers of rows, and the elements with other bits by output."""
+
+    def rows(count: RowsAlike) -> str:
+        if count.last is not None:
+            return say("{first} to {last}", first=count.first, last=count.last)
+        return say("{first} and more", first=count.first) if count.first > 1 else say("any number")
+
+    def template(count: RowsAlike) -> str:
+        name = translated(count.template)
+        return say("{name}: this call", name=name) if count.is_call else name
+
+    def share(count: RowsAlike, output: str) -> str:
+        part = count.different[output]
+        return f"{max(100 * part, 0.1):.1f} %" if part else say("same")
+
+    columns = [
+        Column("rows of a call", rows, key=True),
+        Column("computed by", template, wraps=True),
+        *(
+            Column(output, partial(share, output=output), right=True)
+            for output in found.counts[0].different
+        ),
+    ]
+    others = () if found.instead is None else (found.instead,)
+    return Table(columns, [*found.counts, *others], is_translated=True)
+
+
+def _rows_result(found: RowsStudy) -> str:
+    """Return what the table says."""
+    if found.differs:
+        return found.advice
+    if found.is_invariant:
+        return say("A row has the same bits in calls of any number of rows.")
+    return say("No bit of these rows depends on the number of rows; with other data some can.")
+
+
+ROWS_TITLE = Text("Elements of the given rows with other bits in calls of other numbers of rows")
+
+
+def _rows_blocks(study: InvarianceStudy) -> tuple[Table | Paragraph, ...]:
+    """Return how the bits of a row depend on the number of rows of its call."""
+    found = study.by_rows
+    if found is None:
+        return ()
+    left_out = say("{count} more ranges lie between these.", count=found.left_out)
+    more = (Paragraph(left_out),) if found.left_out else ()
+    return _rows_table(found), *more, Paragraph(_rows_result(found))
+
+
 @view_of.register
 def invariance_view(study: InvarianceStudy) -> RenderableType:
     """Return an invariance study as a rich renderable."""
-    return headed_lines(study_headline(study, _changing(study)), invariance_lines(study))
+    headline, blocks = study_headline(study, _changing(study)), _rows_blocks(study)
+    rows = ("", Paragraph(ROWS_TITLE, "bold"), *blocks) if blocks else ()
+    lines = lines_table(invariance_lines(study))
+    return stack(Paragraph(headline, "bold green"), *rows, "", lines)
 
 
 @document_of.register
 def invariance_document(study: InvarianceStudy) -> Document:
     """Return the report of an invariance study."""
     headline = study_headline(study, _changing(study))
-    return study_report(headline, invariance_lines(study), study.as_dict())
+    report = study_report(headline, invariance_lines(study), study.as_dict())
+    rows = filled((ROWS_TITLE, _rows_blocks(study)))
+    return replace(report, sections=(*rows, *report.sections))

@@ -8,6 +8,7 @@ vocabulary entry of the embedding that only the given rows use. Outputs that sum
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from npu_sim.cores import is_older, load_profile, release_names, shipped_products
 from npu_sim.framework.operator import CHANGES
 from npu_sim.language import Text
-from npu_sim.operators.shared.study import Changes, Restore, StudyCall, study_call
+from npu_sim.operators.shared.study import Changes, Restore, RowCount, StudyCall, study_call
 from npu_sim.plans.answers import Printed
 from npu_sim.status import NO_PLAN, without_internal_frames
 
@@ -35,6 +36,40 @@ class InvarianceRow:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class RowsAlike:
+    """Numbers of rows whose calls compute a row alike, and how much of the given rows differs."""
+
+    first: int
+    last: int | None
+    """Without limit where None."""
+    template: str
+    is_call: bool
+    """Whether the given call is one of them."""
+    different: Mapping[str, float]
+    """Share of elements with other bits than in the given call, by output that has rows."""
+
+
+@dataclass(frozen=True)
+class RowsStudy:
+    """Which numbers of rows give the given rows other bits."""
+
+    counts: tuple[RowsAlike, ...]
+    left_out: int
+    """Ranges between these, which were not computed."""
+    advice: str
+    """How to get the same bits for any number of rows; empty where all have them."""
+    instead: RowsAlike | None
+    """Other operators whose bits do not depend on the number of rows."""
+    is_invariant: bool
+    """Whether a row has the same bits in all calls, whatever the data."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether a bit of the given rows differs."""
+        return any(share for count in self.counts for share in count.different.values())
+
+
 @dataclass(frozen=True, repr=False)
 class InvarianceStudy(Printed):
     """Invariance study of one call."""
@@ -43,6 +78,8 @@ class InvarianceStudy(Printed):
     product: str
     soc: str
     rows: tuple[InvarianceRow, ...]
+    by_rows: RowsStudy | None = None
+    """None for operators whose rows do not depend on each other's number, or are not listed."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the study as plain data."""
@@ -72,7 +109,43 @@ def study_invariance(
         if progress is not None:
             progress(name, position / len(changes))
         rows += _compare(name, reference, changed, restore)
-    return InvarianceStudy(base.operator.name, base.profile.name, base.profile.soc, tuple(rows))
+    return InvarianceStudy(
+        base.operator.name,
+        base.profile.name,
+        base.profile.soc,
+        tuple(rows),
+        _rows_study(base, reference),
+    )
+
+
+def _rows_study(base: StudyCall, reference: Bits) -> RowsStudy | None:
+    """Return which numbers of rows give the given rows other bits."""
+    hook, axes = _changes_of(base).row_counts, _sample_axes(base)
+    if hook is None or base.case.empty:
+        return None
+    found = hook(base)
+    merged = [next(alike) for _, alike in groupby(found.counts, lambda count: count.template)]
+    ends = [*(count.first - 1 for count in merged[1:]), found.most]
+    own = max(at for at, count in enumerate(merged) if count.first <= found.rows)
+
+    def alike(count: RowCount, last: int | None, *, is_call: bool) -> RowsAlike:
+        outputs = {} if is_call else count.outputs()
+        different = {
+            name: float(np.mean(_bits(before) != _bits(outputs.get(name, before))))
+            for name, before in reference.items()
+            if name in axes
+        }
+        return RowsAlike(count.first, last, count.template, is_call, different)
+
+    # Of many, the first and, further apart, larger ones.
+    powers = {1 << bit for bit in range((len(merged) - 1).bit_length())}
+    shown = sorted({0, *powers, own, len(merged) - 1})
+    counts = tuple(alike(merged[at], ends[at], is_call=at == own) for at in shown)
+    other = found.instead
+    instead = None if other is None else alike(other, None, is_call=False)
+    is_invariant = len({count.bits for count in merged}) == 1
+    study = RowsStudy(counts, len(merged) - len(shown), found.advice, instead, is_invariant)
+    return study if study.differs else replace(study, advice="", instead=None)
 
 
 Change = tuple[str, StudyCall, Restore]

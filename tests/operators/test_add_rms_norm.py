@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.operators.add_rms_norm.study import add_and_norm, with_rows
+from npu_sim.operators.add_rms_norm.study import add_and_norm, in_call_of
 from npu_sim.operators.shared.generate import generate
 from npu_sim.operators.shared.study import formula_results, study_call
 from npu_sim.status import NotModelledError
@@ -264,17 +264,16 @@ def test_the_shares_of_the_page_on_rollout_are_those_of_the_specification():
 
 def test_add_and_rms_norm_are_batch_invariant():
     call = study_call(OPERATOR, {**data(49, 4096), "product": "atlas_a2"})
-    few, _ = with_rows(call, 7)
-    whole, parts = add_and_norm(call), add_and_norm(few)
-    assert all(np.array_equal(whole[name], parts[name]) for name in whole)
+    few = call.with_tensors(**{name: call.tensors[name][:7] for name in ("x1", "x2")})
+    whole, part = add_and_norm(call), add_and_norm(few)
+    assert all(np.array_equal(whole[name][:7], part[name]) for name in whole)
 
 
 @pytest.mark.parametrize(("rows", "place"), [(49, "decode"), (8, "prefill")])
 def test_verify_says_where_the_rows_of_another_template_come_from(rows, place):
     call = data(rows, 4096)
     study = study_call(OPERATOR, {**call, "product": "atlas_a2"})
-    other, _ = with_rows(study, 48 if rows == 49 else 49)
-    y = other.run().outputs["y"][:rows]
+    y = in_call_of(study, 48 if rows == 49 else 49)["y"]
     answer = npu_sim.verify(OPERATOR, product="atlas_a2", **call, y=y).outputs["y"]
     assert answer.status == "unreachable"
     assert any(place in str(found) for found in answer.explanations)

@@ -1,5 +1,10 @@
+import numpy as np
 import pytest
 
+import npu_sim
+from npu_sim.operators.add_rms_norm import study as add_rms_norm
+from npu_sim.operators.cross_entropy_loss import study as cross_entropy_loss
+from npu_sim.operators.shared.study import study_call
 from npu_sim.studies.invariance import study_invariance
 from tests.studies import calls
 
@@ -81,3 +86,73 @@ def test_the_first_differing_element_is_named(dtype):
 def test_releases_that_a_product_does_not_have_are_no_changes():
     call = {"x": "8x64:fp16", "gamma": "64:fp16", "product": "ascend_350", "release": "9.2"}
     assert not [change for change, _ in answers("rms_norm", call) if "release" in change]
+
+
+def normed(rows, columns, dtype, **more):
+    return {"x1": f"{rows}x{columns}:{dtype}", "gamma": f"{columns}:{dtype}", **more}
+
+
+def logits(rows, classes, dtype, **more):
+    return {"input": f"{rows}x{classes}:{dtype}", **more}
+
+
+ALL = [(1, None)]
+BY_ROWS = [
+    ("add_rms_norm", normed(8, 4096, "bf16"), [(1, 48), (49, None)], True),
+    ("add_rms_norm", normed(60, 4096, "bf16"), [(1, 48), (49, None)], True),
+    ("add_rms_norm", normed(8, 4096, "bf16", soc="Ascend910B4"), [(1, 40), (41, None)], True),
+    ("add_rms_norm", normed(8, 4096, "bf16", product="atlas_a3"), [(1, 48), (49, None)], True),
+    ("add_rms_norm", normed(8, 13000, "bf16"), ALL, False),
+    ("add_rms_norm", normed(8, 512, "fp16", product="atlas_inference"), ALL, False),
+    ("add_rms_norm", normed(8, 512, "bf16", product="ascend_950"), ALL, False),
+    ("cross_entropy_loss", logits(8, 30000, "fp32"), [(1, 200000)], False),
+    ("cross_entropy_loss", logits(8, 60000, "bf16", product="ascend_950"), ALL, False),
+]
+
+
+@pytest.mark.parametrize(("operator", "call", "ranges", "differs"), BY_ROWS)
+def test_the_numbers_of_rows_that_give_a_row_other_bits_are_one_table(
+    operator, call, ranges, differs
+):
+    found = study_invariance(operator, **call).by_rows
+    assert [(count.first, count.last) for count in found.counts] == ranges
+    assert found.differs is differs is not found.is_invariant
+    assert bool(found.advice) is bool(found.instead) is differs
+
+
+def test_templates_with_the_same_arithmetic_have_the_same_bits_for_any_data():
+    found = study_invariance("add_rms_norm", **normed(8, 4096, "fp16")).by_rows
+    assert len(found.counts) == 2
+    assert found.is_invariant
+    found = study_invariance("add_rms_norm", **normed(8, 4096, "fp32")).by_rows
+    assert not found.differs
+    assert not found.is_invariant  # x of -0 + -0
+
+
+def test_rows_are_computed_as_in_a_call_of_more_rows():
+    arrays = calls.add_rms_norm(49, 4096)
+    few = {name: array[:5] if name != "gamma" else array for name, array in arrays.items()}
+    whole = npu_sim.run("add_rms_norm", **arrays).outputs
+    found = add_rms_norm.in_call_of(study_call("add_rms_norm", few), 49)
+    for name, values in found.items():
+        assert np.array_equal(values.astype(np.float32), whole[name][:5].astype(np.float32)), name
+
+
+def test_a_cut_row_depends_on_the_rows_up_to_the_documented_number():
+    call = logits(64, 64000, "fp32", reduction="none")
+    found = study_invariance("cross_entropy_loss", **call).by_rows
+    first, second, *_, last = found.counts
+    assert (first.first, first.last, first.is_call) == (1, 768, True)
+    assert second.first == 769
+    assert last.last == 200000
+    assert found.differs
+    assert set(second.different) == {"loss", "log_prob"}
+    plan = npu_sim.plan("cross_entropy_loss", **logits(769, 64000, "fp32"))
+    assert second.template == f"chunks of {plan.tiling['inputUbSize']} columns"
+
+
+def test_a_row_in_a_batch_of_its_own_size_has_the_bits_of_the_call():
+    call = study_call("cross_entropy_loss", logits(8, 64000, "fp32", reduction="none"))
+    outputs = call.run().outputs
+    for name, values in cross_entropy_loss.in_batch(call, 8).items():
+        assert np.array_equal(values, outputs[name])

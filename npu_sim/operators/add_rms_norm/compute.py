@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import FORMATS, Case, Run, to_fp32, unsupported_values
-from npu_sim.numbers.formats import kernel_input
+from npu_sim.numbers.formats import kernel_input, storage_view
 from npu_sim.numbers.values import normal
 from npu_sim.operators.add_rms_norm.plan import UNROUNDED, template_of
 from npu_sim.operators.shared.normalised_rows.compute import (
@@ -96,15 +96,16 @@ def _write_rows(
     add_rms_norm(x1, x2, stored("gamma").reshape(-1), split, arithmetic, epsilon, y, rstd, x)
 
 
-def inverse_roots(
+def computed(
     case: Case, tensors: Mapping[str, np.ndarray], split: "Split", arithmetic: "Arithmetic"
-) -> np.ndarray:
-    """Return rstd of every row, of a call that does not give it too."""
+) -> dict[str, np.ndarray]:
+    """Return y, rstd and x as rows, also those that a call does not ask for."""
     stored = {name: kernel_input(tensor) for name, tensor in tensors.items()}
-    y = np.empty((case.row.row, case.row.col), stored["x1"].dtype)
+    y, x = (np.empty((case.row.row, case.row.col), tensors["x1"].dtype) for _ in range(2))
     rstd = np.empty(case.row.row, np.float32)
-    _write_rows(case, stored.__getitem__, split, arithmetic, (y, rstd, y[:0]))
-    return rstd
+    outputs = storage_view(y), rstd, storage_view(x)
+    _write_rows(case, stored.__getitem__, split, arithmetic, outputs)
+    return {"y": y, "rstd": rstd, "x": x}
 
 
 def formula(

@@ -3,8 +3,7 @@
 Source: specification page ``add_rms_norm``.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,8 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Case, Result, Text
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
-from npu_sim.operators.add_rms_norm.compute import arithmetic_of, inverse_roots, split_of
+from npu_sim.operators.add_rms_norm.compute import arithmetic_of, computed, split_of
+from npu_sim.operators.add_rms_norm.plan import PATHS, template_of
 from npu_sim.operators.shared.normalised_rows.study import (
     ROOT_IN_FP32,
     contradictions,
@@ -29,7 +29,8 @@ from npu_sim.operators.shared.study import (
     Function,
     InDumps,
     OpenRule,
-    Restore,
+    RowCount,
+    RowCounts,
     Shown,
     StudyCall,
     Values,
@@ -75,8 +76,7 @@ def rules_of_root(
     if case.empty:
         return
     rounding, shape = arithmetic(case), (case.row.row, case.row.col)
-    rstd = inverse_roots(case, call.tensors, split(case), rounding)
-    ends = ends_of_rstd(rstd)
+    ends = ends_of_rstd(computed(case, call.tensors, split(case), rounding)["rstd"])
     if "rstd" in result.outputs:
         yield between(result, "rstd", ends, ROOT_IN_FP32)
     dtype = case.specs["x1"].dtype
@@ -99,7 +99,7 @@ def rules_of_root(
 def unfused(call: StudyCall, output: str) -> Formulas:
     """Yield y and rstd as Add and RmsNorm give them, and y as frameworks compute it."""
     if output in ("y", "rstd"):
-        yield Text("x1 + x2 rounded, then RmsNorm"), partial(_add_then_norm, call, output)
+        yield (Text("x1 + x2 rounded, then RmsNorm"), lambda: (add_and_norm(call)[output],) * 2)
         cores = call.case.device.vector_cores
         is_few = call.case.row.row <= cores
         text = (
@@ -107,7 +107,7 @@ def unfused(call: StudyCall, output: str) -> Formulas:
             if is_few
             else Text("these rows in calls of no more rows than cores, as in decode")
         )
-        yield text, partial(_with_rows, call, output, cores + is_few)
+        yield text, lambda: (in_call_of(call, cores + is_few)[output],) * 2
     if output != "y":
         return
     operands = _sum_of(call), call.tensors["gamma"].reshape(-1), float(call.arguments.epsilon)
@@ -136,27 +136,27 @@ def _shaped(call: StudyCall, formula: Callable[..., Ends], operands: Any) -> End
     return low, high
 
 
+def _outputs(call: StudyCall, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the outputs of the call among these, in its shapes."""
+    return {
+        output.output: values[output.output].reshape(call.case.specs[output.name].shape)
+        for output in call.case.outputs
+    }
+
+
 def add_and_norm(call: StudyCall) -> dict[str, np.ndarray]:
     """Return what Add and then RmsNorm of the product give, in the shapes of the call."""
     total = _sum_of(call)
     norm = {"x": total, "gamma": call.tensors["gamma"].reshape(-1)}
     options = {"product": call.profile, "epsilon": call.arguments.epsilon}
-    outputs = study_call("rms_norm", {**norm, **options}).run().outputs
-    results = {"y": outputs["y"], "rstd": outputs["rstd"], "x": total}
-    return {
-        output.output: results[output.output].reshape(call.case.specs[output.name].shape)
-        for output in call.case.outputs
-    }
+    return _outputs(call, {**study_call("rms_norm", {**norm, **options}).run().outputs, "x": total})
 
 
-def _add_then_norm(call: StudyCall, output: str) -> Ends:
-    values = add_and_norm(call)[output]
-    return values, values
-
-
-def _with_rows(call: StudyCall, output: str, rows: int) -> Ends:
-    values = first_rows(call, output, with_rows(call, rows)[0].run().outputs[output])
-    return values, values
+def in_call_of(call: StudyCall, rows: int) -> dict[str, np.ndarray]:
+    """Return the outputs of the rows of the call as in a call of so many rows."""
+    case = call.case.changed(row=rows)
+    values = computed(call.case, call.tensors, split_of(case), arithmetic_of(case))
+    return _outputs(call, values)
 
 
 class AddThenNorm(StudyCall):
@@ -167,82 +167,32 @@ class AddThenNorm(StudyCall):
         whole = StudyCall.run(self)
         return Result(add_and_norm(self), whole.plan, whole.order_dependent)
 
-    @classmethod
-    def of(cls, call: StudyCall) -> "AddThenNorm":
-        """Return a call as Add and RmsNorm."""
-        return cls(call.operator, call.tensors, call.attributes, call.profile, call.options)
-
 
 def variants(call: StudyCall) -> Iterator[tuple[str, str, StudyCall]]:
     """Yield the call, and the call as Add and RmsNorm."""
     dtype = call.case.specs["x1"].dtype
     yield "fused", dtype, call
-    yield "Add and RmsNorm", dtype, AddThenNorm.of(call)
+    yield "Add and RmsNorm", dtype, AddThenNorm(*call.parts)
 
 
-@dataclass(frozen=True)
-class InBatches(StudyCall):
-    """The rows of a call in calls of a number of rows each; the last two may overlap."""
-
-    rows: int = 1
-
-    @classmethod
-    def of(cls, call: StudyCall, rows: int) -> "InBatches":
-        """Return a call of more rows in batches, of the outputs in two axes."""
-        col = call.case.row.col
-        tensors = {name: call.tensors[name].reshape(-1, col) for name in ("x1", "x2")}
-        flat = call.with_tensors(**tensors, gamma=call.tensors["gamma"].reshape(_gamma_shape(call)))
-        return cls(flat.operator, flat.tensors, flat.attributes, flat.profile, flat.options, rows)
-
-    def run(self) -> Result:
-        """Compute the calls."""
-        whole = StudyCall.run(self)
-        for begin in range(0, self.case.row.row, self.rows):
-            first = min(begin, self.case.row.row - self.rows)
-            chosen = slice(first, first + self.rows)
-            tensors = {name: self.tensors[name][chosen] for name in ("x1", "x2")}
-            part = StudyCall.run(self.with_tensors(**tensors)).outputs
-            for name, values in part.items():
-                whole.outputs[name][chosen] = values
-        return whole
+def _row_counts(call: StudyCall) -> RowCounts:
+    """Return the numbers of rows on both sides of the cores, and Add and RmsNorm."""
+    counts = []
+    for rows in (1, call.case.device.vector_cores + 1):
+        case = call.case.changed(row=rows)
+        path, key = PATHS[template_of(case)], case.tiling.tiling_key
+        text = Text("{path}, tiling key {key}", path=Text(path), key=key)
+        bits = split_of(case), arithmetic_of(case)
+        counts.append(RowCount(rows, text, partial(in_call_of, call, rows), bits))
+    advice = Text(
+        "For the same bits in any number of rows, call Add and RmsNorm, or keep the rows of all "
+        "calls within one line of the table."
+    )
+    instead = RowCount(1, Text("Add and RmsNorm"), partial(add_and_norm, call))
+    return RowCounts(call.case.row.row, counts, advice=advice, instead=instead)
 
 
-def _gamma_shape(call: StudyCall) -> tuple[int, ...]:
-    col = call.case.row.col
-    return (col,) if call.attributes.get("outputs", "full") == "full" else (1, col)
-
-
-def with_rows(call: StudyCall, rows: int) -> tuple[StudyCall, int]:
-    """Return the call computed by calls of so many rows, and the tiling key of these.
-
-    Its rows are taken so many at a time, or over and over if they are fewer.
-    """
-    batches = InBatches.of(call, min(rows, call.case.row.row))
-    tensors = {
-        name: np.resize(batches.tensors[name], (rows, call.case.row.col)) for name in ("x1", "x2")
-    }
-    one = call.with_tensors(**tensors, gamma=batches.tensors["gamma"])
-    return batches if rows < call.case.row.row else one, one.case.tiling.tiling_key
-
-
-def first_rows(call: StudyCall, output: str, values: np.ndarray) -> np.ndarray:
-    """Return the rows of the call among those of :func:`with_rows`, in the shape of its output."""
-    given = {one.output: call.case.specs[one.name].shape for one in call.case.outputs}
-    return values[: call.case.row.row].reshape(given[output])
-
-
-def _row_counts(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
-    """Yield numbers of rows on both sides of the cores, and Add and RmsNorm."""
-    if call.case.empty:
-        return
-    cores, restore = call.case.device.vector_cores, partial(first_rows, call)
-    for rows in (cores, cores + 1, 100 * cores):
-        changed, key = with_rows(call, rows)
-        yield Text("{rows} rows a call, tiling key {key}", rows=rows, key=key), changed, restore
-    yield Text("Add and RmsNorm, which are batch invariant"), AddThenNorm.of(call), restore
-
-
-CHANGES = Changes(others=_row_counts)
+CHANGES = Changes(row_counts=_row_counts)
 
 ADD_RMS_NORM = Function(
     ("npu_add_rms_norm",), ("x1", "x2", "gamma", "epsilon"), ("x1", "x2", "gamma")

@@ -4,7 +4,7 @@ With the names of orders of addition and of dumps that they use, so that one imp
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -69,12 +69,15 @@ __all__ = [
     "OpenRule",
     "Parts",
     "Restore",
+    "RowCount",
+    "RowCounts",
     "Shown",
     "Spread",
     "StudyCall",
     "Tree",
     "Values",
     "WrappedCall",
+    "any_number_of_rows",
     "count_units",
     "different",
     "fold_in_arrival_order",
@@ -132,6 +135,11 @@ class StudyCall:
     def order(self) -> Order:
         """Order of arrival of atomic additions."""
         return Order(self.options.get("core_order", "sequential"), self.options.get("seed", 0))
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """What a call of a subclass is made of."""
+        return self.operator, self.tensors, self.attributes, self.profile, self.options
 
     def run(self) -> Result:
         """Compute the call."""
@@ -192,8 +200,7 @@ class UnfusedCall(StudyCall):
         dtype = canonical_dtype(call.tensors["x"].dtype)
         yield "fused", dtype, call
         if dtype != "float32":
-            values = (getattr(call, field.name) for field in fields(call))
-            yield cls.rounded_between, dtype, cls(*values)
+            yield cls.rounded_between, dtype, cls(*call.parts)
 
 
 def fused_differs(
@@ -289,6 +296,41 @@ or None if they cannot be compared."""
 
 
 @dataclass(frozen=True)
+class RowCount:
+    """Numbers of rows, from ``first`` up to the next one: their calls compute a row alike."""
+
+    first: int
+    template: str
+    """What computes a row."""
+    outputs: Callable[[], Mapping[str, np.ndarray]]
+    """Returns the outputs of the given rows as such a call computes them."""
+    bits: object = None
+    """What decides the bits of a row: equal where these are equal for any data."""
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """How the bits of a row depend on the number of rows of its call."""
+
+    rows: int
+    """Rows of the given call."""
+    counts: Sequence[RowCount]
+    """In ascending order, from 1 row on."""
+    most: int | None = None
+    """Largest number of rows; None without limit."""
+    advice: str = ""
+    """How to get the same bits for any number of rows, where these differ."""
+    instead: RowCount | None = None
+    """Other operators whose bits do not depend on it."""
+
+
+def any_number_of_rows(call: StudyCall) -> RowCounts:
+    """Return that all calls compute a row alike."""
+    key = Text("tiling key {key}", key=call.case.tiling.tiling_key)
+    return RowCounts(1, [RowCount(1, key, lambda: call.run().outputs)])
+
+
+@dataclass(frozen=True)
 class Changes:
     """Changes of a batch that the sample axes do not describe: the hook ``changes``."""
 
@@ -300,6 +342,8 @@ class Changes:
     others: Callable[[StudyCall], Iterator[tuple[str, StudyCall, Restore]]] | None = None
     """``others(call)`` yields further changes without effect in exact arithmetic: name, changed
     call, restore function."""
+    row_counts: Callable[[StudyCall], RowCounts] | None = None
+    """``row_counts(call)`` states which numbers of rows give a row other bits."""
     places: Callable[[StudyCall], Mapping[str, int]] | None = None
     """``places(call)`` returns the number of places that one sample has along the sample axis, by
     input. Inputs that are missing have one; so do all inputs when None."""

@@ -14,7 +14,9 @@ from npu_sim.operators.shared.normalised_rows.study import (
     row_claim,
     whole_tree,
 )
-from npu_sim.operators.shared.study import Claim, OpenRule, StudyCall
+from npu_sim.operators.shared.study import Changes, Claim, OpenRule, StudyCall, any_number_of_rows
+
+CHANGES = Changes(row_counts=any_number_of_rows)
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:

@@ -8,10 +8,17 @@ from collections.abc import Iterator
 from npu_sim.framework.vocabulary import Case, Result, align
 from npu_sim.operators.cross_entropy_loss.ascend_950.compute import setting_of
 from npu_sim.operators.cross_entropy_loss.study import claims_of, rules_of
-from npu_sim.operators.shared.study import Changes, Claim, OpenRule, StudyCall, trees
+from npu_sim.operators.shared.study import (
+    Changes,
+    Claim,
+    OpenRule,
+    StudyCall,
+    any_number_of_rows,
+    trees,
+)
 from npu_sim.tiling.ascend_950 import cross_entropy_loss as tiler
 
-CHANGES = Changes()
+CHANGES = Changes(row_counts=any_number_of_rows)
 RUNNING_SUMS = 8
 """Sums over the cores that run side by side (page, "Over cores")."""
 
