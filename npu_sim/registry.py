@@ -272,12 +272,13 @@ def called_operator(name: str) -> OperatorEntry | None:
     """Return the entry of an operator as people write its name, or None.
 
     That is any name of :func:`find_operator`, also with the number of a version, and that of a
-    function of torch_npu: ``aclnnRotaryPositionEmbeddingV2``, ``npu_rotary_mul``.
+    function of torch_npu, with or without its module: ``aclnnRotaryPositionEmbeddingV2``,
+    ``npu_rotary_mul``, ``torch_npu.npu_swiglu``.
     """
     found = find_operator(name)
     if found is not None:
         return found
-    plain = plain_name(name)
+    plain = plain_name(name.rpartition(".")[2])
     also = {plain_name(other): entry for entry in OPERATORS for other in entry.also}
     own = plain.removeprefix("aclnn").removeprefix("npu")
     without_version = own[:-2] if own[-2:-1] == "v" and own[-1].isdigit() else own

@@ -7,6 +7,8 @@ from npu_sim.registry import called_operator, find_operator
 
 NAMES = {
     "npu_rotary_mul": "rotary_position_embedding",
+    "torch_npu.npu_swiglu": "swi_glu",
+    "torch.ops.npu.npu_rotary_mul": "rotary_position_embedding",
     "npu_rotary_mul_backward": "rotary_position_embedding_grad",
     "npu_rms_norm": "rms_norm",
     "npu_swiglu": "swi_glu",

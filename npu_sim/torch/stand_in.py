@@ -62,6 +62,23 @@ OPTIMIZERS = {
 }
 """Optimizers of PyTorch in place of those of ``torch_npu.optim``."""
 HCCL = "hccl"
+OF_GPU = (
+    "Event",
+    "Stream",
+    "current_device",
+    "current_stream",
+    "default_stream",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "mem_get_info",
+    "reset_peak_memory_stats",
+    "set_device",
+    "stream",
+    "synchronize",
+)
+"""Names of ``torch.cuda`` that raise without a GPU; those of ``torch_npu.npu`` replace them, as the
+import of ``torch_npu.contrib.transfer_to_npu`` does."""
 
 
 class MissingNameError(AttributeError):
@@ -113,6 +130,32 @@ class _Anything(_Module):
         """Do nothing."""
 
 
+class _Stream(torch.cpu.Stream):  # type: ignore[misc]
+    """Stream with the arguments and methods of one of an NPU."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__()
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        """Do nothing."""
+
+    def record_event(self, event: Any = None) -> Any:
+        return event or _Event()
+
+
+class _Event(torch.cpu.Event):  # type: ignore[misc]
+    """Event with the arguments and methods of one of an NPU; no time passes between two."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__()
+
+    def elapsed_time(self, _: Any) -> float:
+        return 0.0
+
+
 def _stand_in(not_modelled: Counter[str]) -> _Module:
     """Return the stand-in with its submodules; ``not_modelled`` counts calls of other operators."""
     of_cpu = {name: getattr(torch.cpu, name) for name in torch.cpu.__all__}
@@ -152,6 +195,11 @@ def _properties() -> dict[str, Any]:
         return SimpleNamespace(name=profile().soc, total_memory=memory(), major=0, minor=0)
 
     return {
+        "Event": _Event,
+        "Stream": _Stream,
+        "current_device": lambda: 0,
+        "current_stream": _Stream,
+        "default_stream": _Stream,
         "get_device_name": lambda *_: profile().soc,
         "get_device_properties": properties,
         "get_device_capability": lambda *_: None,
@@ -281,6 +329,13 @@ def _process_groups() -> list[Any]:
     ]
 
 
+def _copied(value: Any) -> Any:
+    """Return another object that does the same: torch.compile refuses one with two names."""
+    if isinstance(value, type):
+        return type(value.__name__, (value,), {})
+    return lambda *arguments, **options: value(*arguments, **options)
+
+
 @contextmanager
 def torch_npu_importable(not_modelled: Counter[str]) -> Iterator[None]:
     """Make ``import torch_npu`` work in the block, unless the real one is installed.
@@ -312,6 +367,9 @@ def torch_npu_importable(not_modelled: Counter[str]) -> Iterator[None]:
                 raise MissingModuleError(*error.args, name=name) from None
         return found if given.get("fromlist") else module
 
+    of_gpu = {
+        name: _copied(getattr(module.npu, name)) for name in OF_GPU if "cuda" in _absent_devices()
+    }
     with ExitStack() as patches:
         for patched in _process_groups():
             patches.enter_context(patched)
@@ -319,6 +377,7 @@ def torch_npu_importable(not_modelled: Counter[str]) -> Iterator[None]:
             patch.object(builtins, "__import__", import_or_replace),
             patch.object(torch, "npu", module.npu, create=True),
             patch.object(torch, "device", _Device),
+            patch.multiple(torch.cuda, **of_gpu),
             patch.multiple(torch.ops.npu, create=True, **_functions()),
             patch.multiple(torch.Tensor, create=True, **moves),
             patch.multiple(torch.nn.Module, create=True, **moves),

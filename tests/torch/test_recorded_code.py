@@ -512,6 +512,17 @@ assert torch.npu.mem_get_info()[1] > 2**30 and torch.npu.is_bf16_supported()
 torch.npu.matmul.allow_hf32 = False
 torch.npu.conv.allow_hf32 = False
 torch.npu.set_rng_state(torch.npu.get_rng_state())
+start, end = (torch.npu.Event(enable_timing=True) for _ in range(2))
+start.record()
+with torch.npu.stream(torch.npu.Stream(device=torch.npu.current_device())) as _:
+    torch.npu.current_stream().wait_event(torch.npu.current_stream().record_event())
+end.record()
+assert end.query() and start.elapsed_time(end) == 0
+torch.cuda.set_device(0)
+torch.cuda.synchronize()
+assert torch.cuda.Event(enable_timing=True).query()
+assert torch.device("cuda", torch.cuda.current_device()).type == "cpu"
+assert torch.cuda.get_device_name(0) == name and not torch.cuda.is_available()
 with torch_npu.profiler.profile(
     activities=[torch_npu.profiler.ProfilerActivity.NPU],
     on_trace_ready=torch_npu.profiler.tensorboard_trace_handler("trace"),
