@@ -197,10 +197,10 @@ def _store_block(
     """Round the sums to the compute dtype, then to the dtype of the output."""
     begin, rows = block.begin, block.stop - block.begin
     row_tiles = (rows + TILE_ROWS - 1) // TILE_ROWS
-    for panel in range(block.panels):
-        start = (block.first_panel + panel) * TILE_COLUMNS
-        columns = min(TILE_COLUMNS, out.shape[1] - start)
-        for position in range(rows):
+    for position in range(rows):
+        for panel in range(block.panels):
+            start = (block.first_panel + panel) * TILE_COLUMNS
+            columns = min(TILE_COLUMNS, out.shape[1] - start)
             first = (panel * row_tiles * TILE_ROWS + position) * TILE_COLUMNS
             round_row(sums[first : first + columns], row[:columns], result_rounding)
             target = out[begin + position, start : start + columns]

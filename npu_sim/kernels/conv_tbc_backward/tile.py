@@ -41,7 +41,7 @@ from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.compile import device_function, kernel, thread_scratch, threads_for
 from npu_sim.kernels.shared.arrival_orders import SEQUENTIAL, arrivals
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.kernels.vectors.lanes import (
@@ -421,22 +421,23 @@ class Packing(NamedTuple):
 
 
 @kernel
-def _pack_piece(
-    piece: int, values: Stored, visits: Integers, packing: Packing, packed: Floats
+def _pack_pieces(
+    thread: int, values: Stored, visits: Integers, packing: Packing, rows: Floats, packed: Floats
 ) -> None:
-    """Pack PIECE rows of time of all visits."""
-    width = packing.width
-    for number in range(len(visits)):
-        first = visits[number, START] - packing.shift
-        visit_stop = visits[number, STOP] - packing.shift + packing.halo
-        stop = min(visit_stop, (piece + 1) * PIECE, len(values))
-        for time in range(max(first, piece * PIECE), stop):
-            row = values[time, visits[number, SAMPLE]]
-            for tile in range(packed.shape[1]):
-                source = row[tile * width : (tile + 1) * width]
-                target = packed[number, tile, time - first, :width]
-                round_row(source, target, packing.rounding)
-                clear(target[source.size :])
+    """Pack every len(rows)-th piece of PIECE rows of time, of all visits; ``rows`` is scratch."""
+    width, channels = packing.width, values.shape[2]
+    row = rows[thread]
+    clear(row)
+    for begin in range(thread * PIECE, len(values), len(rows) * PIECE):
+        for number in range(len(visits)):
+            first = visits[number, START] - packing.shift
+            visit_stop = visits[number, STOP] - packing.shift + packing.halo
+            for time in range(max(first, begin), min(visit_stop, begin + PIECE, len(values))):
+                round_row(values[time, visits[number, SAMPLE]], row[:channels], packing.rounding)
+                for tile in range(packed.shape[1]):
+                    for column in range(width):
+                        value = row[tile * width + column]
+                        packed[number, tile, time - first, column] = value
 
 
 def pack_tiles(values: Stored, visits: Integers, packing: Packing, packed: Floats) -> None:
@@ -454,8 +455,9 @@ def pack_tiles(values: Stored, visits: Integers, packing: Packing, packed: Float
         Stride is at least ``width``. Rows whose time is outside ``values`` and columns beyond
         ``width`` are not written.
     """
-    pieces = -(-values.shape[0] // PIECE)
-    _pack_piece.over(pieces, values, visits, packing, packed)
+    threads = threads_for(values.nbytes)
+    rows = thread_scratch(threads, packed.shape[1] * packing.width)
+    _pack_pieces.over(threads, values, visits, packing, rows, packed)
 
 
 # --- Outer products: the vendor runs its plain Mul for them, on the vector unit ---
