@@ -22,8 +22,6 @@ STINGY_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**16), "MALLOC_TRIM_THRESHOLD_":
 PAUSE_SECONDS = 0.03
 """Before every measurement: threads of OpenMP keep spinning for some milliseconds after a call and
 take a core from the next one."""
-BLAS_PAUSE_SECONDS = 0.2
-"""The same where a BLAS was called, which spins longer."""
 FIRST_ROUNDS, MUCH_SLOWER = 2, 2.0
 """After these rounds, a rival that takes so many times as long as the fastest one is left out."""
 BATCH_SECONDS = 2e-3
@@ -43,6 +41,7 @@ CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else
 """Cores that this process may use."""
 AVX2 = {
     "NUMBA_CPU_NAME": "haswell",
+    "NUMBA_CPU_FEATURES": "+avx,+avx2,+f16c,+fma",  # else Numba keeps those of this processor
     "ATEN_CPU_CAPABILITY": "avx2",
     "TORCHINDUCTOR_CPP_MARCH": "haswell",
     "ONEDNN_MAX_CPU_ISA": "AVX2",
@@ -269,7 +268,7 @@ def _processor() -> str:
     name, family, model = (found.get(key, "?") for key in ("model name", "cpu family", "model"))
     restricted = os.environ.get("NUMBA_CPU_NAME", "")
     if restricted:
-        vectors += f", of which only the instructions of {restricted} are used: NUMBA_CPU_NAME"
+        vectors += f"; as if it were a {restricted}, by NUMBA_CPU_NAME, peers likewise"
     return (
         f"{name if name != '?' else platform.machine()} (family {family}, model {model}, {vectors})"
     )

@@ -2,7 +2,7 @@
 
     python benchmarks/operators.py [--quick] [--avx2] [--as-users] [--only moe_token_permute]
                                    [--dtypes fp32 bf16] [--sizes large] [--threads 1 2]
-                                   [--repeats 7] [--peers torch.compile jax.jit] [--json FILE]
+                                   [--repeats 5] [--peers torch.compile jax.jit] [--json FILE]
 
 README.md in this folder explains the columns. stderr tells what was measured; Ctrl-C ends the run.
 The tables of what was measured so far are printed at the end, those of peers that are ahead first.
@@ -19,7 +19,6 @@ import numpy as np
 from cases import CLASSES, DTYPES, Case, Problem, build, select
 from measure import (
     AVX2,
-    BLAS_PAUSE_SECONDS,
     CORES,
     INTERRUPTED,
     PAUSE_SECONDS,
@@ -134,17 +133,16 @@ def measure(
     rivals, left_out = checked(
         case, problem, {**ways(case, problem), **peers(case, problem, compilers)}
     )
-    for count in threads[-1:] if case.size_class == "call" else threads:
+    for count in [max(threads)] if case.size_class == "call" else threads:
         use_threads(count)
         limit = (
             matrix_peak(problem.operations)
             if problem.operations
             else threaded_copy(problem.array_bytes)
         )
-        pause = BLAS_PAUSE_SECONDS if problem.operations else PAUSE_SECONDS
         works = {limit.name: limit.work, **ours, **rivals}
         with Others() as others:
-            times = alternate(works, repeats, pause if count > 1 else 0.0, rivals)
+            times = alternate(works, repeats, PAUSE_SECONDS if count > 1 else 0.0, rivals)
         middle = medians(times)
         share = limit.scale * middle[limit.name] / middle["into"]
         yield {
@@ -279,7 +277,7 @@ def parsed() -> argparse.Namespace:
         default=sorted({1, len(CORES) or machine()["threads"]}),
         help="numbers of threads; one and all by default",
     )
-    parser.add_argument("--repeats", type=int, default=7, help="rounds of every case")
+    parser.add_argument("--repeats", type=int, default=5, help="rounds of every case")
     parser.add_argument(
         "--peers",
         nargs="*",
@@ -291,7 +289,7 @@ def parsed() -> argparse.Namespace:
     options = parser.parse_args()
     if options.quick:
         options.dtypes, options.sizes = ["fp32", "bf16"], ["call", "large"]
-        options.threads, options.repeats = options.threads[-1:], 3
+        options.threads, options.repeats = [max(options.threads)], 3
     return options
 
 

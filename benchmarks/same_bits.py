@@ -9,8 +9,8 @@ first has no such script: ``PYTHONPATH=<its clone>`` before this one makes it us
 A case is a call with random sizes, dtypes, product, release, core order and determinism, on data
 with extreme values, in arrays of any layout and alignment; its number is the seed. ``--write``
 keeps two digests per case, of the inputs and of the results, order masks and caveats; all nan count
-as one. ``--compare`` runs the same cases in five modes (``--modes``): as usual, on one thread, with
-plain Numba, for the generic processor, and with every access checked.
+as one. ``--compare`` runs the same cases in six modes (``--modes``): as usual, on one thread, with
+plain Numba, for the generic processor, for one without AVX-512, and with every access checked.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measure import AVX2
 
 import npu_sim  # of PYTHONPATH, if that names a clone: before the folder below is in the path
 from npu_sim.files.writing import write_text
@@ -45,6 +46,7 @@ MODES = {
     "one thread": {"NUMBA_NUM_THREADS": "1"},
     "plain Numba": {"NPU_SIM_PLAIN_NUMBA": "1"},
     "generic processor": {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""},
+    "AVX2": {name: AVX2[name] for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")},
     "every access checked": {"NPU_SIM_CHECK": "1"},
 }
 """Environment variables of the modes, in which the same bits are due."""

@@ -10,10 +10,12 @@ NUMBA_DISABLE_JIT=1 $tests tests/kernels/test_embedding_dense_backward.py tests/
     tests/kernels/test_reduce_sum.py tests/kernels/test_elementwise.py tests/kernels/test_ulp.py \
     tests/kernels/test_conv_tbc_backward.py
 
-# generic has no fp16 conversions and no fused multiply-add, haswell has no AVX-512.
-for processor in generic haswell; do
+# generic has no fp16 conversions and no fused multiply-add, haswell has no AVX-512: Numba keeps the
+# features of this processor where none are named.
+for processor in generic: haswell:+avx,+avx2,+f16c,+fma; do
     echo "-- processor $processor"
-    NUMBA_CPU_NAME=$processor $by_file tests/kernels/test_elementwise.py tests/kernels/test_exponential.py \
+    NUMBA_CPU_NAME=${processor%%:*} NUMBA_CPU_FEATURES=${processor#*:} $by_file \
+        tests/kernels/test_elementwise.py tests/kernels/test_exponential.py tests/kernels/test_conv_tbc_backward.py \
         tests/kernels/test_moe_token_permute_grad.py tests/kernels/test_embedding_dense_backward.py \
         tests/kernels/test_rms_norm.py tests/kernels/test_lanes_edges.py
 done
