@@ -101,8 +101,8 @@ class Checked:
         if not self.hint:
             return self.message
         hint = self.hint
-        if isinstance(hint, Joined):  # of several lines
-            hint = joined(hint.fields["parts"], "; ")
+        if isinstance(hint, Joined):  # lines, the nearest legal value first; a plan has them all
+            hint = joined(hint.fields["parts"][:2], "; ")
         return Text("{message}; {hint}", message=self.message, hint=hint)
 
     @property

@@ -12,6 +12,7 @@ from npu_sim.show.text import socs_text
 from npu_sim.show.times import (
     NOT_MEASURED,
     bound_cell,
+    busy_text,
     caution_lines,
     copies_cell,
     coverage_lines,
@@ -48,7 +49,7 @@ def _bound(row: Row) -> str:
 
 
 def _busy(timeline: Timeline) -> str:
-    return " ".join(f"{pipe} {100 * share:.0f}%" for pipe, share in timeline.busy_share.items())
+    return busy_text(timeline, lambda share: f"{100 * share:.0f}%", " ")
 
 
 COLUMNS = (

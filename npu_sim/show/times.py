@@ -1,10 +1,11 @@
 """Bounds and estimates of time as sentences, lines and cells."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from npu_sim.language import Text, Verbatim, bytes_text, joined, percent_text, say, time_text
 from npu_sim.plans.answers import Evidence
 from npu_sim.show.text import Line
+from npu_sim.timelines.bounds import COPIES_ONLY
 from npu_sim.timelines.model import (
     Change,
     Estimate,
@@ -20,9 +21,15 @@ SHOWN_SHARE = 0.05
 NOT_MEASURED = "lower bound from published rates; nothing here is measured"
 
 
-def busy_text(timeline: Timeline) -> str:
-    """Return the busy fraction of each pipe of the slowest core."""
-    return ", ".join(f"{pipe} {percent_text(share)}" for pipe, share in timeline.busy_share.items())
+def busy_text(
+    timeline: Timeline, share_text: Callable[[float], str] = percent_text, separator: str = ", "
+) -> str:
+    """Return the busy fraction of each pipe of the slowest core; a pipe without rates has none."""
+    is_partial = timeline.coverage == COPIES_ONLY
+    return separator.join(
+        f"{pipe} {share_text(share) if share or not is_partial else say('unknown')}"
+        for pipe, share in timeline.busy_share.items()
+    )
 
 
 def covered_time(us: float, coverage: str) -> str:

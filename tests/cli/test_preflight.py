@@ -436,6 +436,16 @@ def test_a_hint_of_several_lines_is_one_line_of_reasons(cli, tmp_path):
     shown = " ".join(cli("preflight", str(file), "--products", "A2").out.split())
     assert "nearest legal value: N = 199999; hardware limit: N <= 445056" in shown
     assert "\\n" not in shown
+    assert "arithmetic" not in shown
+
+
+def test_arguments_are_written_as_in_the_file_of_calls_in_every_form(cli, tmp_path):
+    file, junit, sarif = (tmp_path / name for name in ("calls.jsonl", "junit.xml", "out.sarif"))
+    inputs = {"log_prob": "262144x1000:fp32", "target": "262144:int64"}
+    file.write_text(json.dumps({"op": "cross_entropy_loss_grad", "inputs": inputs}) + "\n")
+    cli("preflight", str(file), "--products", "A2", "--junit", str(junit), "--sarif", str(sarif))
+    assert '"limits": "hardware"' in junit.read_text()
+    assert r"\"limits\": \"hardware\"" in sarif.read_text()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="file names of any bytes")

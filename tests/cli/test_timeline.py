@@ -189,3 +189,12 @@ def test_a_varied_size_has_a_range_of_bounds(cli):
     call = ("rms_norm", "--x", "64x4096:bf16", "--gamma", "4096:bf16", "--vary", "row=64..256:*4")
     first = cli("timeline", *call).out.splitlines()[0]
     assert re.fullmatch(r"RmsNorm: bounds \d\S* us to \d\S* us on Ascend910B1", first)
+
+
+def test_a_pipe_without_published_rates_is_unknown_not_idle(cli):
+    moments = dict.fromkeys(("var", "m", "v", "grad"), "64x1024:bf16")
+    call = [word for name, value in moments.items() for word in (f"--{name}", value)]
+    shown = cli("timeline", "apply_adam_w_v2", *call, "--products", "A2,950").out
+    (a2, ascend) = re.findall(r"MTE2 .*", shown)
+    assert "V unknown" not in a2
+    assert "V unknown" in ascend

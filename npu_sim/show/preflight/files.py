@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from npu_sim import __version__
 from npu_sim.files.writing import schema, write_atomically, write_text
-from npu_sim.language import Text, say, translated, visible
+from npu_sim.language import Text, say, translated, visible, with_arguments
 from npu_sim.questions.preflight import (
     ACCEPTED,
     ERROR,
@@ -84,7 +84,7 @@ def _add_case(suite: ElementTree.Element, row: Row, label: str, matrix: Matrix, 
             "error" if row.cells[label].outcome == MALFORMED else "failure",
             message=_printable(", ".join(finding.kind for finding in faults)),
         )
-        fault.text = _printable("\n".join(finding.reason for finding in faults))
+        fault.text = _printable("\n".join(with_arguments([one.reason for one in faults])))
 
 
 def _printable(text: str) -> str:
@@ -138,7 +138,7 @@ def write_sarif(path: Path, matrix: Matrix, file: str) -> None:
         {
             "ruleId": fault.word.split()[0],
             "level": name,
-            "message": {"text": finding_text(fault)},
+            "message": {"text": with_arguments(finding_text(fault))},
             "locations": [
                 {
                     "physicalLocation": {

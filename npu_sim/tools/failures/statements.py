@@ -13,6 +13,8 @@ from npu_sim.numbers.formats import canonical_dtype
 LIST = r"\[[^\[\]]{0,200}\]"
 TENSOR = re.compile(r"(?P<name>\w{1,100})\((?P<dtype>DT_\w{1,40}),\s{0,8}\w{1,60}\)")
 """A tensor with its dtype and format in a list of EZ1001."""
+NESTED = re.compile(rf"\[({LIST})\]")
+"""A list in a list of its own, as texts have it whose form and value both have brackets."""
 
 
 ASPECT = (
@@ -130,7 +132,7 @@ def statement(cause: str) -> str:
 def _field(value: str | None) -> str:
     """Return a value of a sentence; dtypes, alone or in a list, by their canonical names."""
     if value is None or "DT_" not in value:
-        return value or ""
+        return NESTED.sub(r"\1", value or "")
     names = (name.strip() for name in value.strip("[]").split(","))
     return joined((dtype_in_words(name) for name in names if name), ", ")
 

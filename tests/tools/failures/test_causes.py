@@ -369,6 +369,12 @@ def test_an_error_of_a_link_is_no_failed_kernel(code):
             "gamma: shape [512]; it should be [1024]",
         ),
         (
+            "EZ0001",
+            "OP[RmsNorm] 1th input has incorrect shape[: [[512]]], it should be[: [[1024]]].",
+            None,
+            "1th input has shape [512]; it should be [1024]",
+        ),
+        (
             "EZ0010",
             "Parameters gamma and x of RmsNorm have incorrect shapes [512] and [4, 1024]. Reason: "
             "gamma must be the last axes of x.",
