@@ -65,7 +65,13 @@ def require_given(operator: Operator, names: Collection[str]) -> None:
     for tensor in sorted(missing, key=lambda tensor: tensor.name in implied(operator)):
         # Sorted: an input that no other implies is named first.
         raise UsageError(
-            tensor.name, "{name} is missing", "{name}: {help}", name=tensor.name, help=tensor.help
+            tensor.name,
+            "{name} is missing",
+            "{name}: {help}; a plan takes its shape from the others, its values must be given"
+            if tensor.name in implied(operator)
+            else "{name}: {help}",
+            name=tensor.name,
+            help=tensor.help,
         )
 
 

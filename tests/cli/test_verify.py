@@ -222,3 +222,13 @@ def test_the_help_of_verify_says_that_everything_is_tried(cli):
     shown = " ".join(cli("verify", "rms_norm", "--help").out.split())
     assert "every product that has the operator when left out" in shown
     assert "Release of the product's software; every one when left out" in shown
+
+
+def test_a_missing_input_says_that_its_values_follow_from_nothing(cli, tmp_path):
+    for name in ("var", "grad", "var_out"):
+        np.save(tmp_path / f"{name}.npy", np.ones(8, np.float32))
+    files = {name: str(tmp_path / f"{name}.npy") for name in ("var", "grad", "var_out")}
+    outputs = ("--var", files["var"], "--grad", files["grad"], "--var-out", files["var_out"])
+    shown = " ".join(cli("verify", "apply_adam_w_v2", *outputs).err.split())
+    assert "m is missing m: first moment, like var; a plan takes its shape" in shown
+    assert "its values must be given" in shown
