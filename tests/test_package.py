@@ -42,9 +42,6 @@ def test_the_wheel_has_package_types_profiles_and_licence(built):
         "npu_sim/tools/explorer/page/main.js",
     } <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
-    assert any(
-        name.endswith("/plotly-basic.LICENSE") for name in names if ".dist-info/licenses/" in name
-    )
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
 
 

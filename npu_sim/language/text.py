@@ -236,20 +236,23 @@ def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
     return groups
 
 
-def with_changed_fields(text: str, change: Callable[[str], str]) -> str:
-    """Return a text with every field changed; a string without a template is changed itself."""
+def with_changed_fields(text: str, change: Callable[[str], str], *, numbers: bool = False) -> str:
+    """Return a text with every field changed that is a string; with ``numbers`` these as well.
+
+    A string without a template is changed itself.
+    """
+
+    def changed(value: Any) -> Any:
+        if numbers and type(value) in (int, float):
+            return change(str(value))
+        is_text = isinstance(value, str)
+        return with_changed_fields(value, change, numbers=numbers) if is_text else value
+
     if isinstance(text, Joined):
-        return joined(
-            [with_changed_fields(part, change) for part in text.fields["parts"]], text.template
-        )
+        return joined([changed(part) for part in text.fields["parts"]], text.template)
     if isinstance(text, Text):
-        return Text(
-            text.template,
-            **{
-                name: with_changed_fields(value, change) if isinstance(value, str) else value
-                for name, value in text.fields.items()
-            },
-        )
+        fields = {name: changed(value) for name, value in text.fields.items()}
+        return Text(text.template, **fields)
     return change(text)
 
 

@@ -13,9 +13,9 @@ from npu_sim.show import document_of, pictures_of, view_of
 from npu_sim.show.forms.curves import Axis, curve, curve_chart
 from npu_sim.show.forms.layout import (
     NAME_AND_VALUE,
-    Chart,
     Column,
     Document,
+    Drawing,
     Paragraph,
     Picture,
     Table,
@@ -182,7 +182,7 @@ def limits_report(table: LimitTable, command: str = "") -> Document:
     return Document(sentence, sentence, sections, command)
 
 
-def _frontier_chart(table: LimitTable) -> Chart | None:
+def _frontier_chart(table: LimitTable) -> Drawing | None:
     """Draw the largest legal value against the second argument; hardware limits are dashed."""
     groups = grouped(((row.product, ", ".join(row.socs)), row) for row in table.rows)
     curves = []

@@ -186,13 +186,6 @@ LEAST_OPACITY = 0.35
 """Minimum opacity of a bin with any order dependence, so that few rows stay visible."""
 
 
-STRIP_COLOURS = (
-    ("timing", Text("can differ between runs; paler where fewer elements can")),
-    ("fixed", Text("always the same")),
-)
-"""Colours of a strip of an output with their meaning."""
-
-
 def order_strip(strip: dict[str, Any]) -> Markup:
     """Draw the order dependence of an output as a strip, from :func:`order_strip_data`.
 
@@ -224,7 +217,8 @@ def order_strip(strip: dict[str, Any]) -> Markup:
     if runs:
         parts += _magnified(strip["axis"], runs, height)
         height += BAR_HEIGHT + 30
-    marks, more = legend(STRIP_COLOURS, height)
+    meaning = say("can differ between runs; paler where fewer elements can")
+    marks, more = legend([("timing", meaning)], height)
     height += more
     return picture(height, parts + marks, say("order dependence of {strip}", strip=strip["output"]))
 

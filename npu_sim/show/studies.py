@@ -8,11 +8,14 @@ import numpy as np
 from rich.console import RenderableType
 
 from npu_sim.framework.execution import OrderMask
-from npu_sim.language import say
+from npu_sim.language import count_text, say
 from npu_sim.show.forms.curves import Axis, LimitLine, curve, curve_chart
 from npu_sim.show.forms.layout import (
+    Bar,
+    BarGroup,
+    BarPart,
+    Bars,
     Block,
-    Chart,
     Document,
     Drawing,
     Paragraph,
@@ -99,7 +102,7 @@ def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
     return (trees, Paragraph(more))
 
 
-def _running_errors(output: Mapping[str, Any]) -> Chart:
+def _running_errors(output: Mapping[str, Any]) -> Drawing:
     """Draw the rounding error of the worst element in its two extreme orders, in ulp."""
     worst = output["worst"]
     reference, factor = float(worst["deterministic_result"]), worst["factor"]
@@ -140,35 +143,30 @@ def rounding_errors(steps: Sequence[Mapping[str, Any]], ulp: float) -> list[floa
     return [(step["sum_after"] - total) / ulp for step, total in zip(steps, exact, strict=True)]
 
 
-def _histogram(output: Mapping[str, Any]) -> Chart:
-    """Draw the ulp histogram of a variant and output with a logarithmic axis."""
-    edges = [
-        "more" if bar["up_to_ulp"] is None else f"<= {bar['up_to_ulp']:g}"
-        for bar in output["histogram"]
-    ]
-    counts = [bar["elements"] for bar in output["histogram"]]
-    top = np.log10(max(max(counts), 1)) + 0.6
-    bars = {
-        "type": "bar",
-        "x": edges,
-        "y": counts,
-        "name": output["output"],
-        "text": [str(count) if count else "" for count in counts],
-        "textposition": "outside",
-        "cliponaxis": False,
-    }
-    axis = {
-        "title": {"text": "elements, logarithmic"},
-        "type": "log",
-        "range": [-0.3, float(top)],
-        "dtick": 1,
-    }
-    return Chart(
-        (bars,),
-        {"xaxis": {"title": {"text": "error in ulp"}, "type": "category"}, "yaxis": axis},
+def _histogram(output: Mapping[str, Any]) -> Bars:
+    """Draw the ulp histogram of a variant and output as bars of logarithmic length."""
+    histogram = output["histogram"]
+    longest = _length(max(bar["elements"] for bar in histogram))
+    bars = (
+        Bar(
+            say("more") if bar["up_to_ulp"] is None else f"<= {bar['up_to_ulp']:g}",
+            (BarPart(_length(bar["elements"]) / longest, "c0", count_text(bar["elements"])),)
+            if bar["elements"]
+            else (),
+            count_text(bar["elements"]),
+        )
+        for bar in histogram
+    )
+    return Bars(
+        (BarGroup("", tuple(bars)),),
         say(
-            "{variant}: {output} against float64; above each bar, its number of elements",
+            "{variant}: {output} against float64; elements by their error in ulp, logarithmic",
             variant=output["variant"],
             output=output["output"],
         ),
     )
+
+
+def _length(elements: int) -> float:
+    """Return the length of a bar, in tenfolds; that of one element is visible."""
+    return float(np.log10(max(elements, 1))) + 0.3

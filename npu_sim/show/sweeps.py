@@ -20,7 +20,6 @@ from npu_sim.show.forms.layout import (
     BarGroup,
     BarPart,
     Bars,
-    Chart,
     Column,
     Document,
     Drawing,
@@ -303,7 +302,7 @@ def _bars_of(counts: Mapping[str, int]) -> Iterator[Bar]:
         yield Bar(value, (BarPart(count / longest, "c0", text),), text)
 
 
-def cut_charts(curves: dict[str, Any]) -> Iterator[Chart]:
+def cut_charts(curves: dict[str, Any]) -> Iterator[Drawing]:
     """Draw a cut as staircases; memory as points unless every value is planned."""
     if not curves.get("series"):
         return
@@ -353,7 +352,7 @@ def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool
 
 def _memory_chart(
     curves: dict[str, Any], limits: list[LimitLine], with_others: str, x: Axis
-) -> Chart:
+) -> Drawing:
     planned = [found for found in curves["series"] if found["memory"]["x"]]
     whole = planned[0]["memory"]["asked"] == curves["values"]
     caption = _staircase_caption(

@@ -326,7 +326,7 @@ class Columns:
 
 def without_numbers(text: str) -> str:
     """Return a text with ``N`` in place of its numbers: they differ from call to call."""
-    return with_changed_fields(text, lambda part: NUMBER.sub("N", part))
+    return with_changed_fields(text, lambda part: NUMBER.sub("N", part), numbers=True)
 
 
 def _joined(known: dict[int, PathKey]) -> list[Run]:

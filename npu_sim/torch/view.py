@@ -9,9 +9,9 @@ from npu_sim.language import Text, Verbatim, joined, percent_text, say
 from npu_sim.show import document_of, view_of
 from npu_sim.show.forms.curves import Axis, curve, curve_chart
 from npu_sim.show.forms.layout import (
-    Chart,
     Column,
     Document,
+    Drawing,
     Paragraph,
     Table,
     after_gap,
@@ -321,17 +321,14 @@ def _verdict(study: Ablation, row: Variant) -> str:
     return joined((NAMES[name] for name in found), ", ") if found else Text("no")
 
 
-def _loss_chart(study: Ablation) -> Chart:
+def _loss_chart(study: Ablation) -> Drawing:
     """Draw the differences of the loss at each step; the control is grey."""
     curves = []
     for row in (*study.rows, study.control):
         points = [(step + 1, value) for step, value in enumerate(row.losses) if value]
         if points:
             places, values = zip(*points, strict=True)
-            line = curve(row.name, places, values)
-            if row is study.control:
-                line["line"] |= {"color": "grey", "width": 4}
-            curves.append(line)
+            curves.append(curve(row.name, places, values, control=row is study.control))
     caption = say(
         "Difference of the loss from the program as it is; steps without one are left out"
     )

@@ -71,7 +71,8 @@ def test_the_names_of_lines_are_translated():
         figure = curve_chart(
             Axis("row"), Axis("ulp"), [curve("positive first", [1, 9], [1, 2])], refused=[refused]
         )
-    assert [trace["name"] for trace in figure.data] == ["正数在先", "拒绝"]
+    assert [line["name"] for line in figure.data["curves"]] == ["正数在先"]
+    assert figure.data["refused"][0]["text"].startswith("Ascend910B1 上拒绝")
 
 
 def test_texts_of_the_data_are_translated_and_names_stay():

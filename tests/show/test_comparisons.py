@@ -1,6 +1,7 @@
 """Reports of diff, limits and sweep, compared with the JSON of the same call in a browser."""
 
 import json
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +14,6 @@ from npu_sim.show.sweeps import MOST_STEPS, staircase
 from npu_sim.sweeps.maps import sweep_map
 from tests.cases import every
 from tests.cli import runner
-from tests.show.test_pages import CURVED_REPORT_BYTES
 from tests.show.test_reports import PLAIN_REPORT_BYTES, numbers_missing_from, read
 
 CALL = ("--grad", "4096x512:fp32", "--indices", "4096:int32", "--num-weights", "32000")
@@ -123,7 +123,7 @@ def written(reports, capsys, monkeypatch):
 def test_every_number_of_the_report_is_in_the_json(written, name):
     file, data = written(name)
     html = file.read_text(encoding="utf-8")
-    assert len(html.encode()) < (CURVED_REPORT_BYTES if name in CURVES else PLAIN_REPORT_BYTES)
+    assert len(html.encode()) < PLAIN_REPORT_BYTES
     page = read(html)
     assert page.loads == []
     assert numbers_missing_from(data, page) == set()
@@ -134,8 +134,8 @@ def test_the_report_opens_without_console_messages(browser, written, name):
     file, _ = written(name)
     browser.open(file.as_uri(), dark=True)
     drawn = browser.driver.execute_script(
-        "return [...document.querySelectorAll('figure.plot')].filter((node) => "
-        "node.querySelector('.trace')).length"
+        "return [...document.querySelectorAll('figure[data-draw=drawCurves]')].filter((node) => "
+        "node.querySelector('path.line')).length"
     )
     assert drawn == CURVES.get(name, 0)
     browser.assert_quiet_and_local()
@@ -285,19 +285,42 @@ def test_a_curve_stays_within_its_data_and_labels_do_not_overlap(browser, writte
     file, _ = written("sweep with a bound")
     browser.open(file.as_uri())
     script = """
-        const plot = document.querySelector("figure.plot .js-plotly-plot");
-        const labels = [...plot.querySelectorAll(".annotation-text")].map((node) =>
+        const plot = document.querySelector("figure[data-draw=drawCurves] svg.curves");
+        const labels = [...plot.querySelectorAll("text.limit")].map((node) =>
             [node.textContent, node.getBoundingClientRect().toJSON()]);
-        return [plot.layout.xaxis.range.map((exponent) => 10 ** exponent), plot.data.map((node) =>
-            node.line && node.line.shape), labels];
+        const line = plot.querySelector("path.line"), frame = plot.querySelector("clipPath rect");
+        return [line.getBBox().width / frame.getBBox().width, line.getAttribute("d"), labels];
     """
-    span, shapes, labels = browser.driver.execute_script(script)
-    assert 1 / span[0] < 1.3
-    assert span[1] / 9000 < 1.3
-    assert shapes[0] == "hv"
+    share, path, labels = browser.driver.execute_script(script)
+    assert 0.85 < share <= 1
+    assert re.fullmatch(r"M[\d.]+ [\d.]+(H[\d.]+V[\d.]+)+", path)
     assert len(labels) == 2
     for (_, first), (_, second) in pairwise(labels):
         assert first["bottom"] <= second["top"] + 1
+
+
+@pytest.mark.long
+def test_curves_zoom_by_keys_and_have_a_table(browser, written):
+    file, data = written("sweep with a bound")
+    browser.open(file.as_uri())
+    figure = browser.driver.find_element("css selector", "figure[data-draw=drawCurves]")
+    find = figure.find_element
+    stage, whole = find("css selector", ".stage"), find("css selector", "path.line").size["width"]
+    stage.send_keys("+")
+    assert find("css selector", "path.line").size["width"] > 1.5 * whole
+    stage.send_keys("-")
+    assert find("css selector", "path.line").size["width"] == pytest.approx(whole, abs=1)
+    find("css selector", "summary").click()
+    rows = browser.driver.execute_script(
+        "return [...arguments[0].querySelectorAll('tbody tr')].map((row) =>"
+        " [...row.children].map((cell) => cell.textContent))",
+        figure,
+    )
+    steps = [series["staircases"]["cores"] for series in data["curves"]["series"]]
+    assert [(int(x), int(y)) for _, x, y in rows] == [
+        point for step in steps for point in zip(step["x"], step["y"], strict=True)
+    ]
+    browser.assert_quiet_and_local()
 
 
 def test_the_page_of_a_sweep_chooses_among_its_maps(browser, written):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from math import log10
 
 import numpy as np
 import pytest
@@ -463,9 +464,11 @@ def test_the_error_histogram_has_a_logarithmic_axis_and_every_count(tmp_path):
     ]
     data = {"outputs": [{"variant": "float32", "output": "dx", "histogram": histogram}]}
     write_report(tmp_path / "study.html", lambda: study_report("study", [], data, "npu-sim study"))
-    (figure,) = figures_of(tmp_path / "study.html")
-    assert figure["layout"]["yaxis"]["type"] == "log"
-    assert figure["data"][0]["text"] == ["2000000", "", "3"]
+    html = (tmp_path / "study.html").read_text(encoding="utf-8")
+    widths = list(map(float, re.findall(r'class="c0" style="width: ([\d.]+)%', html)))
+    assert widths[0] == 100
+    assert widths[1:] == [pytest.approx(100 * (log10(3) + 0.3) / (log10(2e6) + 0.3), abs=0.01)]
+    assert re.findall(r"</span><span>(\d+)</span></li>", html) == ["2000000", "0", "3"]
 
 
 def test_orders_are_drawn_as_their_rounding_errors(tmp_path):
@@ -493,12 +496,12 @@ def test_orders_are_drawn_as_their_rounding_errors(tmp_path):
     }
     write_report(tmp_path / "study.html", lambda: study_report("study", [], data, "npu-sim study"))
     (figure,) = figures_of(tmp_path / "study.html")
-    assert [trace["y"] for trace in figure["data"]] == [[0.0, -64.0, -64.0], [0.0]]
+    assert [line["y"] for line in figure["curves"]] == [[0.0, -64.0, -64.0], [0.0]]
 
 
 def figures_of(file):
     figures = re.findall(
-        r'<figure class="plot"><div></div><script type="application/json">(.*?)</script>',
+        r'<figure data-draw="drawCurves"><div></div><script type="application/json">(.*?)</script>',
         file.read_text(encoding="utf-8"),
     )
     return [json.loads(figure) for figure in figures]

@@ -18,10 +18,6 @@ from npu_sim.show.studies import study_report
 from tests.timelines.calls import rms
 
 FEW, MANY = 3, 2_000_000
-PLOT = """
-    const plot = document.querySelector("figure.plot .js-plotly-plot"),
-        axis = plot._fullLayout.yaxis;
-"""
 
 
 @pytest.fixture(scope="module")
@@ -113,17 +109,13 @@ def test_a_few_failing_elements_have_a_visible_bar_beside_millions(drawn, tmp_pa
     ]
     data = {"outputs": [{"variant": "float32", "output": "dx", "histogram": histogram}]}
     write_report(tmp_path / "page.html", lambda: study_report("study", [], data, "npu-sim study"))
-    script = f"""{PLOT}
-        const bars = [...plot.querySelectorAll(".bars .point path")].map((bar) =>
-            bar.getBoundingClientRect());
-        return [bars.filter((bar) => bar.height > 0).map((bar) => [bar.top, bar.height]),
-            axis.type, axis.range, axis._length];
+    script = """
+        return [...document.querySelectorAll(".bars .track > span")].map((bar) =>
+            bar.getBoundingClientRect().width);
     """
-    bars, kind, (low, high), length = drawn(None, script)
-    assert (kind, len(bars)) == ("log", 2)
-    (top, _), (few_top, few_height) = bars
-    assert few_height > 10
-    assert few_top - top == pytest.approx(math.log10(MANY / FEW) * length / (high - low), abs=1.5)
+    most, few = drawn(None, script)
+    assert few > 10
+    assert few / most == pytest.approx((math.log10(FEW) + 0.3) / (math.log10(MANY) + 0.3), abs=0.01)
 
 
 def test_running_errors_are_drawn_in_ulp(drawn, tmp_path):
@@ -141,15 +133,20 @@ def test_running_errors_are_drawn_in_ulp(drawn, tmp_path):
     worst = {"index": [3], "deterministic_result": 2.0**-8, "factor": 1.0, "spread_ulp": 9, **ends}
     data = {"outputs": [{"output": "dx", "worst": worst}]}
     write_report(tmp_path / "page.html", lambda: study_report("study", [], data, "npu-sim study"))
-    script = f"""{PLOT}
-        return [plot.querySelector(".scatterlayer path.js-line").getAttribute("d"), axis.range,
-            axis._length];
+    script = """
+        const figure = document.querySelector("figure[data-draw=drawCurves]");
+        const ends = [...figure.querySelectorAll("text.caption[text-anchor=end]")];
+        const marks = ends.filter((mark) => mark.getAttribute("x") === ends[0].getAttribute("x"));
+        const places = marks.map((mark) => [Number(mark.textContent),
+            Number(mark.getAttribute("y"))]);
+        return [figure.querySelector("path.line").getAttribute("d"), places];
     """
-    path, (low, high), length = drawn(None, script)
-    heights = [float(height) for height in re.findall(r",(-?[\d.]+)", path)]
+    path, marks = drawn(None, script)
+    heights = [float(height) for height in re.findall(r"[ML][\d.]+ (-?[\d.]+)", path)]
+    (low, low_at), *_, (high, high_at) = marks
     ulp = float(np.spacing(np.float32(2.0**-8)))
     expected = [
-        (high - error) * length / (high - low)
+        low_at - 4 + (error - low) * (high_at - low_at) / (high - low)
         for error in (0.0, -(2.0**-24) / ulp, -(2.0**-24) / ulp)
     ]
     assert heights == pytest.approx(expected, abs=1.5)

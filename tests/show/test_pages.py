@@ -8,9 +8,7 @@ from npu_sim.show.forms.curves import Axis, LimitLine, curve, curve_chart
 from npu_sim.show.forms.html import render
 from npu_sim.show.forms.layout import Column, Table, part, table_report
 from npu_sim.show.plan_report import plan_report
-from tests.show.test_reports import planned
-
-CURVED_REPORT_BYTES = 1_500_000
+from tests.show.test_reports import PLAIN_REPORT_BYTES, planned
 
 
 @pytest.fixture
@@ -77,17 +75,17 @@ def test_the_pointer_on_a_map_shows_bytes_and_ranges(browser, tmp_path):
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_curves_are_drawn_offline(browser, tmp_path, curved, dark):
-    assert len(curved.encode()) < CURVED_REPORT_BYTES
+    assert len(curved.encode()) < PLAIN_REPORT_BYTES
     file = tmp_path / "sweep.html"
     file.write_text(curved, encoding="utf-8")
     browser.open(file.as_uri(), dark)
     drawn = (
-        "return [...document.querySelectorAll('figure.plot')].map((node) => "
-        "node.querySelectorAll('.scatterlayer .trace').length)"
+        "return [...document.querySelectorAll('figure[data-draw=drawCurves]')].map((node) => "
+        "node.querySelectorAll('path.line[data-curve]').length)"
     )
     assert browser.driver.execute_script(drawn) == [2, 1]
     notes = browser.driver.execute_script(
-        "return [...document.querySelectorAll('.annotation-text')].map((node) => node.textContent)"
+        "return [...document.querySelectorAll('text.limit')].map((node) => node.textContent)"
     )
     assert notes == ["documented 128", "Unified Buffer 15000"] * 2
     browser.assert_quiet_and_local()

@@ -71,6 +71,14 @@ def test_numbers_of_calls_are_no_part_of_a_name(text, name):
     assert without_numbers(text) == name
 
 
+def test_refusals_of_one_reason_are_one_region():
+    """Their numbers, which are fields of the message, differ from call to call."""
+    grid = {"N": "199990..200010", "C": "16,32", "product": "atlas_a2"}
+    found = sweep_map(make_space(load_operator("cross_entropy_loss_grad"), grid))
+    refused = [state["label"] for state in found["states"] if state["refused"]]
+    assert refused == ["561002, log_prob has N = N rows; the product document allows fewer than N"]
+
+
 def test_a_third_size_has_few_maps_and_the_rest_is_counted():
     grid = {"rows": "1..300", "dim": "64..1024:+64", "num_weights": "1..100"}
     space = make_space(load_operator("embedding_dense_backward"), grid)

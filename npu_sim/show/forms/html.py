@@ -14,16 +14,14 @@ from markupsafe import Markup
 
 from npu_sim import __version__
 from npu_sim.language import LANGUAGES, count_text, language, say, translated, translated_data
-from npu_sim.show.forms.layout import Block, Chart, Document, Drawing
+from npu_sim.show.forms.layout import Block, Document, Drawing
 
-PLOTTING_LIBRARY = "plotly-basic.min.js"
-"""plotly.js-basic-dist-min 4.1.1 of npm, unchanged: lines and bars only, a quarter of plotly.js.
-Its licence is in the same folder."""
 DRAWN_BY = {
     "drawGantt": "gantt.js",
     "drawSteps": "steps.js",
     "drawMap": "map.js",
     "drawTrees": "trees.js",
+    "drawCurves": "curves.js",
 }
 """Drawing functions of (element, data), and the assets that define them."""
 DRAWING_SCRIPTS = ("pictures.js", *DRAWN_BY.values())
@@ -37,7 +35,7 @@ def asset(name: str) -> str:
 
 
 def render(document: Document) -> str:
-    """Return a document as HTML; the plotting library is included only if there are curves."""
+    """Return a document as HTML, with the scripts that its pictures need."""
     template = _environment().get_template("report.html")
     text: str = template.render(
         document=document,
@@ -95,9 +93,6 @@ def _blocks() -> Any:
 
 
 def _scripts(document: Document) -> Iterator[str]:
-    if any(isinstance(block, Chart) for block in document.blocks):
-        yield asset(PLOTTING_LIBRARY)
-        yield asset("figures.js")
     kinds = {block.kind for block in document.blocks if isinstance(block, Drawing)}
     if kinds:
         used = {"pictures.js", *(DRAWN_BY[kind] for kind in kinds)}
@@ -207,6 +202,11 @@ TEXTS = (
     "the kernel agrees ({probe})",
     "THE KERNEL DISAGREES ({probe})",
     "full text",
+    "{title} by {axis}: plus and minus zoom, arrow keys move, Home shows everything",
+    "{title} by {axis}",
+    "the curves as a table",
+    "curve",
+    "refused",
 )
 
 

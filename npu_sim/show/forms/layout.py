@@ -462,29 +462,21 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class Chart:
-    """Interactive curves: data and layout for plotly.js."""
-
-    data: tuple[dict[str, Any], ...]
-    layout: dict[str, Any]
-    caption: str = ""
-
-
-@dataclass(frozen=True)
 class Drawing:
     """A picture that scripts of the page draw from data.
 
     ``kind`` is a function of ``assets/``, ``data`` its argument: the result of
     :mod:`npu_sim.timelines.tracks` for ``drawGantt`` and ``drawSteps``, of
-    :mod:`npu_sim.sweeps.maps` for ``drawMap``, and certificates in JSON form for ``drawTrees``.
+    :mod:`npu_sim.sweeps.maps` for ``drawMap``, certificates in JSON form for ``drawTrees``, and
+    that of :func:`npu_sim.show.forms.curves.curve_chart` for ``drawCurves``.
     """
 
-    kind: Literal["drawGantt", "drawSteps", "drawMap", "drawTrees"]
+    kind: Literal["drawGantt", "drawSteps", "drawMap", "drawTrees", "drawCurves"]
     data: Mapping[str, Any]
     caption: str = ""
 
 
-Block = Table | Paragraph | Picture | Bars | Chart | Drawing
+Block = Table | Paragraph | Picture | Bars | Drawing
 
 
 @dataclass(frozen=True)

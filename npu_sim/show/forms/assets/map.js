@@ -1,7 +1,7 @@
 "use strict";
 // drawMap(element, data): a sweep of two sizes, coloured by path, cores, workspace or bound; data is what npu_sim.sweeps.maps.sweep_map returns. Lists choose the device and the values of the other axes.
 const drawMap = (() => {
-  const { html, svg, titled, table, whenWide, ticks, t } = pictures;
+  const { html, svg, titled, countText, table, whenWide, ticks, t } = pictures;
   const LEFT = 64, BOTTOM = 40, HEIGHT = 340, ROW = 18, COLOURS = 8;
   const KINDS = { path: "path", cores: "cores that work", workspace_bytes: "workspace, bytes", bound_us: "lower bound, us" };
 
@@ -90,7 +90,8 @@ const drawMap = (() => {
       return parts.join("") || "M0 0";
     }
     function axes(picture, x, y, high, top) {
-      for (const at of ticksOf(data.x)) picture.append(svg("text", { x: x(at), y: high + 15, class: "caption", "text-anchor": x(at) > width - 30 ? "end" : "middle" }, String(at)));
+      const room = 7.4 * String(data.x.last).length + 4;
+      for (const at of ticksOf(data.x).filter((at, number, all) => !number || x(at) - x(all[number - 1]) > room || number % 2 === 0)) picture.append(svg("text", { x: x(at), y: high + 15, class: "caption", "text-anchor": x(at) > width - 30 ? "end" : "middle" }, String(at)));
       for (const at of ticksOf(data.y)) picture.append(svg("text", { x: LEFT - 6, y: Math.max(y(at), top + 8) + 4, class: "caption", "text-anchor": "end" }, String(at)));
       picture.append(svg("text", { x: (LEFT + width) / 2, y: high + 34, class: "caption", "text-anchor": "middle" }, `${data.x.name} ${data.x.first}..${data.x.last}`));
       picture.append(svg("text", { x: 12, y: top + HEIGHT / 2, class: "caption", "text-anchor": "middle", transform: `rotate(-90 12 ${top + HEIGHT / 2})` }, `${data.y.name} ${data.y.first}..${data.y.last}`));
@@ -100,7 +101,7 @@ const drawMap = (() => {
       const axis = limit.axis === "x" ? data.x : data.y, inside = limit.value >= axis.first && limit.value < axis.end;
       const arrow = inside ? "" : limit.axis === "x" ? (limit.value >= axis.end ? " \u2192" : " \u2190") : limit.value >= axis.end ? " \u2191" : " \u2193";
       const beyond = limit.axis === "x" && !inside;
-      const label = t("{limit} limit of {axis}: {value}", { limit: t(limit.name), axis: axis.name, value: limit.value });
+      const label = t("{limit} limit of {axis}: {value}", { limit: t(limit.name), axis: axis.name, value: countText(limit.value) });
       picture.append(svg("text", { x: beyond && limit.value >= axis.end ? width - 4 : LEFT, y: ROW * row + 13, class: "limit", "text-anchor": beyond && limit.value >= axis.end ? "end" : "start", "data-limit": `${limit.axis} ${limit.name} ${limit.value}` }, label + arrow));
       if (!inside) return;
       const after = limit.value + 0.5;
