@@ -357,22 +357,7 @@ def takes_short(x1: Shape, gamma: Shape, rules: Any) -> bool:
 KERNELS = {"add_rms_norm": raw_planner(problem_of, tile, vendor_structure)}
 
 
-Buffers = namedtuple(
-    "Buffers",
-    (
-        "x",
-        "x2",
-        "gamma",
-        "y",
-        "rstd",
-        "x_fp32",
-        "squares",
-        "sums",
-        "reduction",
-        "offsets",
-        "unused",
-    ),
-)
+Buffers = namedtuple("Buffers", "x x2 gamma y rstd x_fp32 squares sums reduction offsets unused")
 """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
 
 

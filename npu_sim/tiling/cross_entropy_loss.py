@@ -4,6 +4,7 @@ Source: specification page ``cross_entropy_loss``, sections "Tiling" and "The li
 bytes unless the name contains rows, columns, blocks, chunks or floats.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -254,17 +255,13 @@ def adds_cores(problem: Problem, device: Device, rules: Any) -> bool:
 
 def largest_rows(problem: Problem, device: Device, rules: Any) -> int:
     """Return the largest N whose buffers fit, or 0; buffers of rows grow with those of a core."""
-    low, high = 0, device.ub_bytes // FP32_BYTES
-    while low < high:
-        middle = (low + high + 1) // 2
-        rows = middle * device.vector_cores
-        smoothed = problem.label_smoothing
-        tried = Problem(rows, problem.C, problem.dtype, problem.weighted, smoothed, NONE)
-        if fits(tried, device, rules):
-            low = middle
-        else:
-            high = middle - 1
-    return low * device.vector_cores
+
+    def is_beyond(core_rows: int) -> bool:
+        rows = core_rows * device.vector_cores
+        return not fits(problem._replace(N=rows, reduction=NONE), device, rules)
+
+    counts = range(1, device.ub_bytes // FP32_BYTES + 1)
+    return bisect_left(counts, True, key=is_beyond) * device.vector_cores
 
 
 def vendor_structure(tiling: Any, arguments: Mapping[str, Any], rules: Any) -> Raw:

@@ -77,7 +77,6 @@ MULTI = Condition(
     "a row at a time; no bit changes",
     ("col",),
 )
-CONDITIONS = (SPLIT, SINGLE, MERGE, MULTI)
 
 
 def template_of(case: Case) -> int:
@@ -104,7 +103,7 @@ def describe(case: Case) -> Description:
 def _decisions(case: Case) -> Iterator[Decision]:
     """Yield the conditions up to the first that holds."""
     row, aligned = case.row, case.tiling.columns_aligned
-    for condition in CONDITIONS:
+    for condition in (SPLIT, SINGLE, MERGE, MULTI):
         yield decision(case, condition, row=row.row, col=row.col, col_align=aligned)
         if condition.holds(row, case.device, case.rules):
             return

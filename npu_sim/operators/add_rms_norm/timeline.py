@@ -306,8 +306,11 @@ def program(plan: Plan) -> Program:
         once = gamma_in(rows.columns, rows.x.itemsize)
         cores = {core: (once, *nodes) for core, nodes in cores.items()}
     is_open = rows.key == KEY_MERGE_N and rows.rules.broadcasts_merged
-    views = tensor_views(plan, ("x1", "x2"), ("x", "y"))
-    return Program((vector_phase("rows", cores),), BROADCASTS if is_open else (), views=views)
+    return Program(
+        (vector_phase("rows", cores),),
+        BROADCASTS if is_open else (),
+        views=tensor_views(plan, ("x1", "x2"), ("x", "y")),
+    )
 
 
 def instructions(plan: Plan) -> InstructionLists:

@@ -173,31 +173,39 @@ def formula(
     arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
 ) -> dict[str, np.ndarray]:
     """Return loss and log_prob by their formulas (page, "Formula"), computed in ``precision``."""
-    x, target = tensors["input"], tensors["target"]
-    columns = x.shape[1]
+    x = tensors["input"]
+    log_prob = np.empty(x.shape, precision)
+    step = max(1, BLOCK_ELEMENTS // x.shape[1])
+    with np.errstate(all="ignore"):
+        for begin in range(0, len(x), step):
+            block = x[begin : begin + step].astype(precision)
+            shifted = block - block.max(axis=1, keepdims=True)
+            logarithm = np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+            log_prob[begin : begin + step] = shifted - logarithm
+    return {"loss": loss_formula(arguments, tensors, log_prob), "log_prob": log_prob}
+
+
+def loss_formula(
+    arguments: Any, tensors: Mapping[str, np.ndarray], log_prob: np.ndarray
+) -> np.ndarray:
+    """Return the loss by its formula, computed in the dtype of the log-probabilities."""
+    target, columns, precision = tensors["target"], log_prob.shape[1], log_prob.dtype
     counted = target != arguments.ignore_index
     weight = tensors.get("weight")
     weight = np.ones(columns, precision) if weight is None else weight.astype(precision)
     inside = np.where((target >= 0) & (target < columns), target, 0)
     row_weight = np.where(counted, weight[inside], 0).astype(precision)
-    log_prob, smoothed = np.empty(x.shape, precision), np.empty(len(x), precision)
-    step = max(1, BLOCK_ELEMENTS // columns)
+    smoothing = precision.type(to_fp32(arguments.label_smoothing))
     with np.errstate(all="ignore"):
-        for begin in range(0, len(x), step):
-            block = x[begin : begin + step].astype(precision)
-            shifted = block - block.max(axis=1, keepdims=True)
-            found = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-            log_prob[begin : begin + step] = found
-            smoothed[begin : begin + step] = -(found * weight).sum(axis=1)
-        smoothing = precision.type(to_fp32(arguments.label_smoothing))
-        loss = -np.where(counted, log_prob[np.arange(len(x)), inside], 0) * row_weight
+        loss: np.ndarray = (
+            -np.where(counted, log_prob[np.arange(len(target)), inside], 0) * row_weight
+        )
         if smoothing > 0:
-            loss = (1 - smoothing) * loss + smoothing / columns * np.where(counted, smoothed, 0)
+            smoothed = np.where(counted, -(log_prob @ weight), 0)
+            loss = (1 - smoothing) * loss + smoothing / columns * smoothed
         if arguments.reduction != "none":
             loss = loss.sum(keepdims=True)
-        if arguments.reduction == "mean":
-            loss = loss / row_weight.sum()
-    return {"loss": loss, "log_prob": log_prob}
+        return loss / row_weight.sum() if arguments.reduction == "mean" else loss
 
 
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:

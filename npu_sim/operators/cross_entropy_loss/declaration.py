@@ -3,7 +3,7 @@
 Source: product document aclnnCrossEntropyLoss; specification page ``cross_entropy_loss``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from npu_sim.framework.vocabulary import (
@@ -151,6 +151,23 @@ def unused(name: str, help_text: str, document: str) -> Tensor:
     )
 
 
+def first_checks(target_dtypes: tuple[str, ...]) -> tuple[Callable[[Any], None], ...]:
+    """Return the checks up to that of calls without rows, for these dtypes of target."""
+    return (
+        checks.Given(),
+        checks.Supported(),
+        checks.Dtypes("input loss log_prob zloss lse_for_zloss", float_dtypes),
+        checks.Dtypes("target", target_dtypes),
+        checks.Dtypes("weight", ("float32",)),
+        checks.SameDtype("loss log_prob zloss lse_for_zloss", "input"),
+        checks.Formats(checks.ND),
+        checks.Attributes("ignore_index return_zloss"),
+        checks.Ranks("input", 2, 2, TILING_FAILURE),
+        checks.Shapes("input", TILING_FAILURE),
+        checks.NothingToDo("N == 0 and reduction == 0"),
+    )
+
+
 OPERATOR = Operator(
     name="cross_entropy_loss",
     title="CrossEntropyLoss",
@@ -223,17 +240,7 @@ OPERATOR = Operator(
         Number("N", "rows, first axis of input", 4096, unit="row", aliases=("row", "rows")),
     ),
     checks=(
-        checks.Given(),
-        checks.Supported(),
-        checks.Dtypes("input loss log_prob zloss lse_for_zloss", float_dtypes),
-        checks.Dtypes("target", ("int64",)),
-        checks.Dtypes("weight", ("float32",)),
-        checks.SameDtype("loss log_prob zloss lse_for_zloss", "input"),
-        checks.Formats(checks.ND),
-        checks.Attributes("ignore_index return_zloss"),
-        checks.Ranks("input", 2, 2, TILING_FAILURE),
-        checks.Shapes("input", TILING_FAILURE),
-        checks.NothingToDo("N == 0 and reduction == 0"),
+        *first_checks(("int64",)),
         checks.Holds("N >= 1", "input"),
         check_reduction,
         check_smoothing,

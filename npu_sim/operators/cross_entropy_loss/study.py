@@ -3,7 +3,7 @@
 No result depends on the order of cores.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,16 +15,16 @@ from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.operators.cross_entropy_loss.compute import (
     Setting,
     formula,
+    loss_formula,
     parts_of,
     setting_of,
     totals_of,
 )
-from npu_sim.operators.shared.labelled_rows.study import CROSS_ENTROPY, DEFAULTS
+from npu_sim.operators.shared.labelled_rows.study import CROSS_ENTROPY, DEFAULTS, label_ranges
 from npu_sim.operators.shared.open_rules import between, moved
 from npu_sim.operators.shared.study import (
     Changes,
     Claim,
-    DumpedTensor,
     Experiment,
     InDumps,
     Numbers,
@@ -279,26 +279,11 @@ def _log_softmax(call: StudyCall) -> Ends:
 
 def _nll_loss(call: StudyCall) -> Ends:
     """Return the loss of log-probabilities that are rounded first."""
-    dtype, arguments = call.tensors["input"].dtype, call.arguments
-    target, low_high = call.tensors["target"], _log_softmax(call)
-    counted = target != arguments.ignore_index
-    weight = call.tensors.get("weight")
-    weights = np.ones(call.case.row.C) if weight is None else weight.astype(FP64)
-    label = np.where(counted, target, 0)
-    row_weight = np.where(counted, weights[label], 0)
-    divisor = row_weight.sum() if arguments.reduction == "mean" else 1.0
-    share = float(arguments.label_smoothing)
-    ends = []
-    for log_prob in low_high:
-        wide = log_prob.astype(FP64)
-        loss = -wide[np.arange(len(wide)), label] * row_weight
-        if share > 0:
-            smoothed = np.where(counted, -(wide @ weights), 0) * (share / wide.shape[1])
-            loss = (1 - share) * loss + smoothed
-        ends.append(loss.sum(keepdims=True) if arguments.reduction != "none" else loss)
-    shape = call.case.specs["loss"].shape
-    with np.errstate(all="ignore"):
-        low, high = (np.reshape(end / divisor, shape) for end in (ends[1], ends[0]))
+    dtype, shape = call.tensors["input"].dtype, call.case.specs["loss"].shape
+    high, low = (
+        loss_formula(call.arguments, call.tensors, log_prob.astype(FP64)).reshape(shape)
+        for log_prob in _log_softmax(call)
+    )
     return ends_of(low, np.abs(low), dtype)[0], ends_of(high, np.abs(high), dtype)[1]
 
 
@@ -308,13 +293,6 @@ def _nll_loss(call: StudyCall) -> Ends:
 def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
     arguments = wrapped.pick("input", "target", **DEFAULTS)
     return arguments, {"loss": wrapped.output(0), "log_prob": wrapped.output(1)}
-
-
-def _index_ranges(arguments: Values) -> Mapping[str, tuple[int, tuple[int, ...]]]:
-    logits = arguments.get("input")
-    if not isinstance(logits, DumpedTensor) or not logits.shape:
-        return {}
-    return {"target": (logits.shape[-1], (arguments["ignore_index"],))}
 
 
 def _contradictions(arguments: Values, results: Values) -> Iterator[str]:
@@ -327,7 +305,10 @@ def _contradictions(arguments: Values, results: Values) -> Iterator[str]:
 
 
 IN_DUMPS = InDumps(
-    (CROSS_ENTROPY,), _in_dump, contradictions=_contradictions, index_ranges=_index_ranges
+    (CROSS_ENTROPY,),
+    _in_dump,
+    contradictions=_contradictions,
+    index_ranges=partial(label_ranges, "input"),
 )
 
 
@@ -379,12 +360,9 @@ def _offset() -> Shown:
     for offset in OFFSETS:
         x = _logits(OFFSET_ROWS, VOCABULARY, offset)
         target = np.zeros(len(x), np.int64)
-        exact = formula(
-            study_call(OPERATOR, {"input": x, "target": target}).arguments,
-            {"input": x, "target": target},
-            FP64,
-        )["log_prob"]
-        fused = run(OPERATOR, input=x, target=target).outputs["log_prob"]
+        call = study_call(OPERATOR, {"input": x, "target": target})
+        exact = formula(call.arguments, call.tensors, FP64)["log_prob"]
+        fused = call.run().outputs["log_prob"]
         shifted = x - x.max(axis=1, keepdims=True)
         logarithm = np.log(np.exp(shifted.astype(FP64)).sum(axis=1, keepdims=True))
         apart = shifted - logarithm.astype(np.float32)

@@ -5,10 +5,11 @@ The start-up of the sums of blocks is not published, so there is a bound and no 
 Source: specification page ``cross_entropy_loss``, "Vector instructions, for timeline and estimate".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from npu_sim.framework.vocabulary import FP32_BYTES, Plan, TensorSpec, itemsize
-from npu_sim.tiling.cross_entropy_loss import CORE_SUM_BYTES, CORE_SUM_FLOATS, MEAN, NONE
+from npu_sim.framework.vocabulary import FP32_BYTES, Plan, TensorSpec
+from npu_sim.tiling.cross_entropy_loss import CORE_SUM_BYTES, CORE_SUM_FLOATS
 from npu_sim.timelines import (
     VECTOR_PIPES,
     Copy,
@@ -56,6 +57,9 @@ CORE_SUMS = Step(
 )
 ALL_SUMS = Step("loss", "core 0 adds the sums of all cores", (), ("loss",), live=("work",))
 
+Vector = Callable[[int], tuple[Work, ...]]
+"""A function from a number of columns to their instructions."""
+
 
 class Call:
     """The call of a plan, in sizes and tensors."""
@@ -68,15 +72,33 @@ class Call:
         self.smooths = float(plan.arguments["label_smoothing"]) > 0
         self.weighted = plan.arguments.get("weight") is not None
 
-    def copy(self, columns: int, *, is_first: bool = False) -> Copy:
-        """Return the copy of columns of a row of input or log_prob."""
-        size = self.x.itemsize * columns
-        return Copy(size, columns, tensor_bytes=self.x.nbytes if is_first else 0)
+    def weights(self, columns: int) -> tuple[Copy, ...]:
+        """Return the copy of weights of classes, if there are any."""
+        return (Copy(FP32_BYTES * columns, columns),) if self.weighted else ()
 
-    def look_up(self) -> tuple[Work, ...]:
-        """Return the reads of a label and its weight from memory."""
-        weight = (Copy(FP32_BYTES, 1),) if self.weighted else ()
-        return (Copy(self.target.itemsize, 1), *weight)
+    def passes(
+        self, pieces: tuple[int, int, int], steps: Sequence[Step], vectors: Sequence[Vector]
+    ) -> tuple[tuple[Node, ...], ...]:
+        """Return the passes over a row, cut as by `row_pieces`: maximum, sum and log_prob."""
+
+        def piece(number: int, columns: int) -> tuple[Node, ...]:
+            again = Copy(self.x.itemsize * columns, columns)
+            first = Copy(again.bytes, columns, tensor_bytes=self.x.nbytes)
+            copies, out = [again if number else first], tuple[Work, ...]()
+            if steps[number].writes:
+                out = (first,)
+                if self.smooths:
+                    copies += self.weights(columns)
+            return (vector_tile(tuple(copies), vectors[number](columns), out, steps[number]),)
+
+        return tuple(row_pieces(*pieces, partial(piece, number)) for number in range(len(steps)))
+
+    def last_phase(self, copied: Copy, vector: tuple[Work, ...] = ()) -> tuple[Phase, ...]:
+        """Return the phase in which core 0 adds the sums of all cores; none without reduction."""
+        if self.reduction == "none":
+            return ()
+        last = vector_tile((copied,), vector, (Copy(self.x.itemsize, 1),), ALL_SUMS)
+        return (vector_phase("loss", {0: (last,)}),)
 
 
 def tensor_views(call: Call) -> tuple[View, ...]:
@@ -109,43 +131,59 @@ def sums(count: int) -> tuple[Work, ...]:
     return blocks(HALF), blocks(HALF // 8), fp32.add_up(HALF // 64), *sums(count - HALF)
 
 
-def in_pieces(columns: int, piece: Callable[[int], tuple[Work, ...]]) -> tuple[Work, ...]:
-    """Return the instructions of a chunk, which is cut into pieces of 8192 columns."""
-    whole, rest = divmod(columns, PIECE)
-    last = piece(rest) if rest else ()
-    return *(work for _ in range(whole) for work in piece(PIECE)), *last
-
-
 def maxima(count: int) -> tuple[Work, ...]:
     """Return the instructions of the maximum of up to 8192 values."""
     times = 2 if HALF < count < PIECE else 1
     return *sums(count), fp32.combine(1, times=times)
 
 
+def in_pieces(columns: int, piece: Vector) -> tuple[Work, ...]:
+    """Return the instructions of a chunk, which is cut into pieces of 8192 columns."""
+    whole, rest = divmod(columns, PIECE)
+    last = piece(rest) if rest else ()
+    return *(work for _ in range(whole) for work in piece(PIECE)), *last
+
+
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
     call = Call(plan)
-    phases = [_rows(plan, call)]
-    reduces = plan.tiling["reduction"] != NONE
-    if reduces:
-        phases.append(vector_phase("loss", {0: (_loss(plan, call),)}))
-    not_counted = ["the scalar unit's additions of pieces, and its reads of maximum, sum and label"]
-    assumptions = ("no row is ignored",) if call.smooths else ()
-    return Program(
-        tuple(phases), tuple(not_counted), assumptions=assumptions, views=tensor_views(call)
+    # A core leaves its losses, with mean their weights, and their smoothing.
+    kinds = 1 + (call.reduction == "mean") + call.smooths
+    all_sums = Copy(CORE_SUM_BYTES, CORE_SUM_BYTES // FP32_BYTES)
+    phases = (
+        _rows(plan, call, kinds),
+        *call.last_phase(all_sums, (fp32.add_up(CORE_SUM_FLOATS, times=kinds),)),
     )
+    not_counted = "the scalar unit's additions of pieces, and its reads of maximum, sum and label"
+    assumptions = ("no row is ignored",) if call.smooths else ()
+    return Program(phases, (not_counted,), assumptions=assumptions, views=tensor_views(call))
 
 
-def _rows(plan: Plan, call: Call) -> Phase:
+def _rows(plan: Plan, call: Call, kinds: int) -> Phase:
+    """Return the phase in which every core computes its rows, and the losses of them."""
     tiling, size = plan.tiling, call.x.itemsize
-    chunk = tiling["inputUbSize"], tiling["ubLoopNum"], tiling["ubTailNum"]
-    passes = (_maximum(call), _sum(call), _log_prob(call))
-    maximum, total, log_prob = (row_pieces(*chunk, each) for each in passes)
-    label = vector_tile(call.look_up(), (fp32.exp_root_or_quotient(1),), step=LABEL)
-    row = (*maximum, *total, label, *log_prob)
+
+    def maximum(columns: int) -> tuple[Work, ...]:
+        return *fp32.widen(columns, size), *in_pieces(columns, maxima)
+
+    def total(columns: int) -> tuple[Work, ...]:
+        exps = fp32.combine_scalar(columns), fp32.exp_root_or_quotient(columns)
+        return *fp32.widen(columns, size), *exps, *in_pieces(columns, sums)
+
+    def log_prob(columns: int) -> tuple[Work, ...]:
+        product = (fp32.combine(columns),) if call.weighted else ()
+        smoothing = (*product, *in_pieces(columns, sums)) if call.smooths else ()
+        results = fp32.combine_scalar(columns), *fp32.narrow(columns, size)
+        return *fp32.widen(columns, size), *results, *smoothing
+
+    chunks = tiling["inputUbSize"], tiling["ubLoopNum"], tiling["ubTailNum"]
+    first, second, third = call.passes(chunks, (MAXIMUM, SUM, LOG_PROB), (maximum, total, log_prob))
+    looked_up = Copy(call.target.itemsize, 1), *call.weights(1)
+    label = vector_tile(looked_up, (fp32.exp_root_or_quotient(1),), step=LABEL)
+    row = (*first, *second, label, *third)
     cores = {
-        core: (*ranged("rows", start, stop, 1, lambda _: row), _ending(plan, call, stop - start))
-        for core, (start, stop) in rows_of_cores(plan).items()
+        core: (*ranged("rows", *rows, 1, lambda _: row), _ending(call, rows[1] - rows[0], kinds))
+        for core, rows in rows_of_cores(plan).items()
     }
     if size == FP32_BYTES:
         # A chunk of fp32 is copied out of the buffer that it was copied into.
@@ -153,62 +191,17 @@ def _rows(plan: Plan, call: Call) -> Phase:
     return vector_phase("rows", cores)
 
 
-def _maximum(call: Call) -> Callable[[int], tuple[Node, ...]]:
-    def chunk(columns: int) -> tuple[Node, ...]:
-        vector = (*fp32.widen(columns, call.x.itemsize), *in_pieces(columns, maxima))
-        return (vector_tile((call.copy(columns, is_first=True),), vector, step=MAXIMUM),)
-
-    return chunk
-
-
-def _sum(call: Call) -> Callable[[int], tuple[Node, ...]]:
-    def chunk(columns: int) -> tuple[Node, ...]:
-        widen = fp32.widen(columns, call.x.itemsize)
-        exps = fp32.combine_scalar(columns), fp32.exp_root_or_quotient(columns)
-        vector = (*widen, *exps, *in_pieces(columns, sums))
-        return (vector_tile((call.copy(columns),), vector, step=SUM),)
-
-    return chunk
-
-
-def _log_prob(call: Call) -> Callable[[int], tuple[Node, ...]]:
-    def chunk(columns: int) -> tuple[Node, ...]:
-        size = call.x.itemsize
-        copies: tuple[Work, ...] = (call.copy(columns),)
-        vector = *fp32.widen(columns, size), fp32.combine_scalar(columns)
-        smoothing: tuple[Work, ...] = ()
-        if call.smooths:
-            smoothing = in_pieces(columns, sums)
-            if call.weighted:
-                copies = (*copies, Copy(FP32_BYTES * columns, columns))
-                smoothing = (fp32.combine(columns), *smoothing)
-        vector = (*vector, *fp32.narrow(columns, size), *smoothing)
-        return (vector_tile(copies, vector, (call.copy(columns, is_first=True),), LOG_PROB),)
-
-    return chunk
-
-
-def _ending(plan: Plan, call: Call, rows: int) -> Tile:
+def _ending(call: Call, rows: int, kinds: int) -> Tile:
     """Return the tile in which a core ends the losses of its rows."""
     product = fp32.combine(rows)
-    if plan.tiling["reduction"] == NONE:
-        scaled = (fp32.combine_scalar(rows, times=1 + call.smooths),)
-        added = (fp32.combine(rows),) if call.smooths else ()
-        vector = (product, *scaled, *added, *fp32.narrow(rows, call.x.itemsize))
+    if call.reduction == "none":
+        scaled = fp32.combine_scalar(rows, times=1 + call.smooths)
+        vector = (
+            product,
+            scaled,
+            *((product,) * call.smooths),
+            *fp32.narrow(rows, call.x.itemsize),
+        )
         return vector_tile((), vector, (Copy(call.x.itemsize * rows, rows),), ROW_LOSSES)
-    kinds = _kinds(plan, call)
-    vector = (product, *(work for _ in range(kinds) for work in in_pieces(rows, sums)))
+    vector = (product, *(in_pieces(rows, sums) * kinds))
     return vector_tile((), vector, (Copy(FP32_BYTES, 1, times=kinds),), CORE_SUMS)
-
-
-def _kinds(plan: Plan, call: Call) -> int:
-    """Return the numbers that a core leaves: loss, weight with mean, smoothing."""
-    is_mean: bool = plan.tiling["reduction"] == MEAN
-    return 1 + is_mean + call.smooths
-
-
-def _loss(plan: Plan, call: Call) -> Tile:
-    """Return the tile in which core 0 adds the sums of all cores."""
-    vector = (fp32.add_up(CORE_SUM_FLOATS, times=_kinds(plan, call)),)
-    out = (Copy(itemsize(call.x.dtype), 1),)
-    return vector_tile((Copy(CORE_SUM_BYTES, CORE_SUM_BYTES // 4),), vector, out, ALL_SUMS)

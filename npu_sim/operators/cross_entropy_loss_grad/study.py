@@ -3,7 +3,7 @@
 No result depends on the order of cores.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -11,11 +11,10 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import FORMULA, AclnnError, Result, Text, joined
 from npu_sim.operators.cross_entropy_loss_grad.plan import EXACT_LABELS
-from npu_sim.operators.shared.labelled_rows.study import CROSS_ENTROPY, DEFAULTS
+from npu_sim.operators.shared.labelled_rows.study import CROSS_ENTROPY, DEFAULTS, label_ranges
 from npu_sim.operators.shared.open_rules import open_rule
 from npu_sim.operators.shared.study import (
     Claim,
-    DumpedTensor,
     Experiment,
     InDumps,
     Numbers,
@@ -179,14 +178,7 @@ def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values] | None:
     return arguments, {"x_grad": wrapped.gradients.get("input")}
 
 
-def _index_ranges(arguments: Values) -> Mapping[str, tuple[int, tuple[int, ...]]]:
-    log_prob = arguments.get("log_prob")
-    if not isinstance(log_prob, DumpedTensor) or not log_prob.shape:
-        return {}
-    return {"target": (log_prob.shape[-1], (arguments["ignore_index"],))}
-
-
-IN_DUMPS = InDumps((CROSS_ENTROPY,), _in_dump, index_ranges=_index_ranges)
+IN_DUMPS = InDumps((CROSS_ENTROPY,), _in_dump, index_ranges=partial(label_ranges, "log_prob"))
 
 
 OPERATOR = "cross_entropy_loss_grad"

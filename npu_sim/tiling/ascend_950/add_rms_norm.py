@@ -156,11 +156,7 @@ def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -
 KERNELS = {"add_rms_norm": raw_planner(problem_of, tile, vendor_structure)}
 
 
-Buffers = namedtuple(
-    "Buffers",
-    ("x1", "x2", "gamma", "y", "x", "rstd", "row_sums", "fp32", "register_sums", "work",
-     "levels", "pair"),
-)  # fmt: skip
+Buffers = namedtuple("Buffers", "x1 x2 gamma y x rstd row_sums fp32 register_sums work levels pair")
 """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
 
 

@@ -11,7 +11,13 @@ import numpy as np
 
 from npu_sim.cores import Device
 from npu_sim.tiling import cross_entropy_loss as common
-from npu_sim.tiling.ascend_950.cross_entropy_loss_grad import TARGET_BYTES
+from npu_sim.tiling.ascend_950.cross_entropy_loss_grad import (
+    MASKED_STEP,
+    SMOOTHED_STEP,
+    TARGET_BYTES,
+    WEIGHTED_STEP,
+)
+from npu_sim.tiling.ascend_950.cross_entropy_loss_grad import REDUCTION_STEP as REDUCTION_STEP
 from npu_sim.tiling.ascend_950.cross_entropy_loss_grad import TARGET_DTYPES as TARGET_DTYPES
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
@@ -35,8 +41,6 @@ from npu_sim.tiling.common import (
 
 CUT_COLUMNS, EMPTY, WHOLE_ROWS = 0, 1, 2
 """Lowest 8 bits of the tiling key (page, "sch")."""
-REDUCTION_STEP, WEIGHTED_STEP, SMOOTHED_STEP, MASKED_STEP = 1 << 8, 1 << 16, 1 << 24, 1 << 32
-"""Places of the other template values in the tiling key."""
 CORE_SUM_BYTES = 96
 """Buffer of the three sums of a core, each a block."""
 WORKSPACE_SUM_BYTES = 4 * CORE_SUM_BYTES

@@ -3,12 +3,10 @@
 Source: specification page ``cross_entropy_loss_950``.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from npu_sim.framework.vocabulary import FP32_BYTES, Plan
 from npu_sim.operators.cross_entropy_loss.timeline import (
-    ALL_SUMS,
     CORE_SUMS,
     LOG_PROB,
     MAXIMUM,
@@ -24,11 +22,9 @@ from npu_sim.timelines import (
     Program,
     Step,
     Tile,
-    Work,
     fp32,
     ranged,
     ranged_cores,
-    row_pieces,
     rows_of_cores,
     vector_phase,
     vector_tile,
@@ -45,6 +41,13 @@ WHOLE_ROWS = Step(
     ("log_prob",),
     live=WHOLE,
 )
+CUT_STEPS = (
+    replace(MAXIMUM, live=CUT),
+    replace(SUM, live=CUT),
+    replace(
+        LOG_PROB, says="row {rows}, columns {columns}: log_prob = (x - maximum) - ln(sum)", live=CUT
+    ),
+)
 LABELS = Step(
     "labels", "labels of the core's rows {rows} are copied in", ("target",), live=("target",)
 )
@@ -52,7 +55,7 @@ LABELS = Step(
 
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
-    call, reduces = Call(plan), plan.arguments["reduction"] != "none"
+    call = Call(plan)
     schedule = (plan.tiling_key or 0) % tiler.REDUCTION_STEP
     if schedule == tiler.EMPTY:
         return Program((), views=tensor_views(call))
@@ -61,12 +64,11 @@ def program(plan: Plan) -> Program:
     for core, (start, stop) in rows_of_cores(plan).items():
         cores[core] = (*cores[core], _ending(call, stop - start))
     in_buffers = plan.tiling["db"] if is_whole else 2
-    phases = [vector_phase("rows", cores, in_buffers=in_buffers)]
-    if reduces:
-        sums = (Copy(FP32_BYTES, 1, times=3 * plan.block_dim),)
-        last = vector_tile(sums, (), (Copy(call.x.itemsize, 1),), ALL_SUMS)
-        phases.append(vector_phase("loss", {0: (last,)}))
-    return Program(tuple(phases), views=tensor_views(call))
+    phases = (
+        vector_phase("rows", cores, in_buffers=in_buffers),
+        *call.last_phase(Copy(FP32_BYTES, 1, times=3 * plan.block_dim)),
+    )
+    return Program(phases, views=tensor_views(call))
 
 
 def _ending(call: Call, rows: int) -> Tile:
@@ -84,8 +86,8 @@ def _whole(plan: Plan, call: Call) -> dict[int, tuple[Node, ...]]:
     def rows_at_once(rows: int) -> tuple[Node, ...]:
         elements = rows * call.columns
         copy = Copy(call.x.itemsize * elements, elements, tensor_bytes=call.x.nbytes)
-        weight = (Copy(FP32_BYTES * call.columns, call.columns),) if call.weighted else ()
-        copies = (copy, Copy(call.target.itemsize * rows, rows), *weight)
+        labels = Copy(call.target.itemsize * rows, rows)
+        copies = (copy, labels, *call.weights(call.columns))
         vector = (fp32.combine(elements, times=2), fp32.exp_root_or_quotient(elements))
         return (vector_tile(copies, (*vector, fp32.add_up(elements)), (copy,), WHOLE_ROWS),)
 
@@ -95,35 +97,25 @@ def _whole(plan: Plan, call: Call) -> dict[int, tuple[Node, ...]]:
 def _cut(plan: Plan, call: Call) -> dict[int, tuple[Node, ...]]:
     """Return rows in blocks of columns, which are read three times."""
     tiling = plan.tiling
-    columns, last = tiling["cOnceNum"], tiling["cOnceNumTail"]
-    whole = tiling["cLoopTimes"] - (last > 0)
+    last = tiling["cOnceNumTail"]
+    row = call.passes(
+        (tiling["cOnceNum"], tiling["cLoopTimes"] - (last > 0), last),
+        CUT_STEPS,
+        (
+            lambda width: (fp32.combine(width),),
+            lambda width: (
+                fp32.combine(width),
+                fp32.exp_root_or_quotient(width),
+                fp32.add_up(width),
+            ),
+            lambda width: (fp32.combine(width, times=2),),
+        ),
+    )
+    nodes = tuple(node for nodes in row for node in nodes)
 
-    def blocks(body: Callable[[int], tuple[Node, ...]]) -> tuple[Node, ...]:
-        return row_pieces(columns, whole, last, body)
+    def rows_of(start: int, stop: int) -> tuple[Node, ...]:
+        count = stop - start
+        labels = vector_tile((Copy(call.target.itemsize * count, count),), step=LABELS)
+        return labels, *ranged("rows", start, stop, 1, lambda _: nodes)
 
-    def maximum(width: int) -> tuple[Node, ...]:
-        step = replace(MAXIMUM, live=CUT)
-        copy = call.copy(width, is_first=True)
-        return (vector_tile((copy,), (fp32.combine(width),), step=step),)
-
-    def total(width: int) -> tuple[Node, ...]:
-        vector = (fp32.combine(width), fp32.exp_root_or_quotient(width), fp32.add_up(width))
-        return (vector_tile((call.copy(width),), vector, step=replace(SUM, live=CUT)),)
-
-    def log_prob(width: int) -> tuple[Node, ...]:
-        copies: tuple[Work, ...] = (call.copy(width),)
-        if call.smooths and call.weighted:
-            copies = (*copies, Copy(FP32_BYTES * width, width))
-        says = "row {rows}, columns {columns}: log_prob = (x - maximum) - ln(sum)"
-        step, out = replace(LOG_PROB, says=says, live=CUT), call.copy(width, is_first=True)
-        return (vector_tile(copies, (fp32.combine(width, times=2),), (out,), step),)
-
-    row = (*blocks(maximum), *blocks(total), *blocks(log_prob))
-    labels = {
-        core: vector_tile((Copy(call.target.itemsize * (stop - start), stop - start),), step=LABELS)
-        for core, (start, stop) in rows_of_cores(plan).items()
-    }
-    return {
-        core: (labels[core], *ranged("rows", start, stop, 1, lambda _: row))
-        for core, (start, stop) in rows_of_cores(plan).items()
-    }
+    return {core: rows_of(*rows) for core, rows in rows_of_cores(plan).items()}
