@@ -21,7 +21,8 @@ import npu_sim
 from npu_sim.registry import OPERATORS
 
 PACKAGE = Path(npu_sim.__file__).parent
-PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
+ROOT = Path(__file__).parents[1]
+PYPROJECT = ROOT / "pyproject.toml"
 FILES = {
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in PACKAGE.rglob("*.py")
@@ -176,7 +177,7 @@ def test_a_plan_writes_no_code_of_sweeps():
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "0\n"
 
 
-ARCHITECTURE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 MOST_MODULES = {"call": 70, "plan": 68}
 MOST_FRAMES = 25
 """npu_sim's own frames between the public function and a kernel."""
@@ -273,6 +274,24 @@ def test_the_page_lists_modules_in_the_order_of_the_call(way):
 def test_the_page_names_modules_that_exist():
     named = re.findall(r"`(npu_sim\.[a-z_.]+)`", ARCHITECTURE)
     assert set(named) - {"npu_sim.prepare"} <= FILES.keys()
+
+
+def test_the_page_lists_the_packages_in_the_order_of_the_contract():
+    block = ARCHITECTURE.partition("```text\n")[2].partition("```")[0]
+    listed = [package for line in block.splitlines() for package in line[:37].split()]
+    level = levels()
+    assert {*listed} == level.keys() - {"__main__"}
+    assert listed == sorted(listed, key=lambda package: level[package])
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_pages_for_developers_name_files_that_exist(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    paths = set(re.findall(r"`([\w.]+/[\w<>/.*]*)`", text))
+    patterns = {path: re.sub("<[a-z]+>", "*", path).rstrip("/") for path in paths}
+    found = {path for path in paths for top in (ROOT, PACKAGE) if any(top.glob(patterns[path]))}
+    assert len(paths) > 10
+    assert paths - found == set()
 
 
 POSIX_MODULES = {"fcntl", "grp", "posix", "pwd", "resource", "termios"}
