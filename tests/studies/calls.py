@@ -102,6 +102,15 @@ def cross_entropy(
     }
 
 
+def cross_entropy_loss(
+    rows: int, columns: int, dtype: str = "fp32", seed: int = 0, **more: Any
+) -> dict[str, Any]:
+    """Logits and labels."""
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.standard_normal((rows, columns), np.float32)
+    return {"input": logits.astype(DTYPES[dtype]), "target": rng.integers(0, columns, rows), **more}
+
+
 def moe(
     tokens: int, top_k: int, hidden: int, dtype: str = "fp32", seed: int = 0, dropped: int = 0
 ) -> dict[str, Any]:
