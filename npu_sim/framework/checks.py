@@ -473,7 +473,7 @@ class DtypeTable(DtypeCheck):
         )
         agreeing = [sum(a == b for a, b in zip(row, given, strict=True)) for row in rows]
         nearest = [
-            _dtypes_text(names, row)
+            _dtypes_text(names, row, given)
             for row, count in zip(rows, agreeing, strict=True)
             if count == max(agreeing)
         ]
@@ -490,9 +490,14 @@ class DtypeTable(DtypeCheck):
         )
 
 
-def _dtypes_text(names: Sequence[str], dtypes: Sequence[str]) -> str:
+def _dtypes_text(
+    names: Sequence[str], dtypes: Sequence[str], given: Sequence[str] | None = None
+) -> str:
+    """Return dtypes with the names of their tensors, only those that are not ``given``."""
     return ", ".join(
-        f"{name} {SHORT_NAMES[dtype]}" for name, dtype in zip(names, dtypes, strict=True)
+        f"{name} {SHORT_NAMES[dtype]}"
+        for position, (name, dtype) in enumerate(zip(names, dtypes, strict=True))
+        if given is None or dtype != given[position]
     )
 
 

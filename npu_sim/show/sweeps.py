@@ -1,6 +1,6 @@
 """The report of a sweep: counts, its map, and a cut through it as curves."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -38,6 +38,7 @@ from npu_sim.show.summary import (
     typed,
 )
 from npu_sim.show.text import operator_title
+from npu_sim.status import AclnnError, NpuSimError
 from npu_sim.sweeps.maps import (
     Area,
     areas_of,
@@ -49,7 +50,7 @@ from npu_sim.sweeps.maps import (
     spread_positions,
 )
 from npu_sim.sweeps.space import AxisValues, Space
-from npu_sim.sweeps.summary import SweepSummary
+from npu_sim.sweeps.summary import SweepSummary, plan_at
 
 MOST_ASKED = 1 << 18
 """Maximum number of planned values of the axis; longer axes are sampled."""
@@ -228,14 +229,65 @@ def sweep_report(
     title = operator_title(summary.space.operator.name)
     sentence = Text("{title}: {outcomes}", title=title, outcomes=outcomes_text(summary))
     sections = filled(
-        ("What runs", [Drawing("drawMap", area, _map_caption(area))] if area else []),
+        (
+            "What runs",
+            [Drawing("drawMap", area, _map_caption(area)) if area else _matrix(summary.space)],
+        ),
         ("Why calls are refused", [_refusals_table(summary)]),
         ("A cut through the sweep", cut_charts(curves)),
         ("How often", _count_bars(summary)),
         ("Largest workspace of a kernel", [_peak_table(summary)]),
         ("Varied sizes", [_axes_table(summary)]),
     )
-    return Document(sentence, sentence, sections, command)
+    tone = "neutral" if summary.refusals() else "good"
+    return Document(sentence, sentence, sections, command, tone)
+
+
+def _matrix(space: Space) -> Table:
+    """Return the path or the refusal of every call of a small sweep without sizes.
+
+    A row for every combination of values that vary, a column for every device.
+    """
+    columns: list[Column] = []
+    answers: dict[tuple[str, ...], dict[Profile, str]] = {}
+    if not open_numbers(space) and space.sample is None and 1 < space.rows <= MOST_CELLS:
+        varied = [axis.name for axis in space.axes if len(axis.codes) > 1]
+        for profile, values in map(space.call_at, range(space.rows)):
+            named = tuple(typed(values[name]) for name in varied)
+            planned = plan_at(space.operator, profile, values)
+            answers.setdefault(named, {})[profile] = _outcome_text(planned)
+        columns += [Column(Verbatim(name), _named(place)) for place, name in enumerate(varied)]
+        columns += [Column(_device(profile), _answer(profile)) for profile in space.profiles]
+    return Table(columns, list(answers.items()))
+
+
+MOST_CELLS = 400
+"""Calls of a sweep without sizes that are shown one by one; each is planned."""
+Answer = tuple[tuple[str, ...], dict[Profile, str]]
+"""Values that vary, and the outcome on every device."""
+
+
+def _named(place: int) -> Callable[[Answer], str]:
+    return lambda answer: answer[0][place]
+
+
+def _answer(profile: Profile) -> Callable[[Answer], str]:
+    return lambda answer: answer[1][profile]
+
+
+def _device(profile: Profile) -> Verbatim:
+    return Verbatim(f"{profile.name}, {profile.soc}, {profile.release}")
+
+
+def _outcome_text(planned: Plan | NpuSimError) -> str:
+    """Return path and key of a plan, or the status of a refusal."""
+    if isinstance(planned, AclnnError):
+        return say("refused {status}", status=str(int(planned.status)))
+    if not isinstance(planned, Plan):
+        return planned.message
+    if planned.tiling_key is None:
+        return planned.path
+    return Text("{path}, key {tiling_key}", path=planned.path, tiling_key=planned.tiling_key)
 
 
 def _map_caption(area: dict[str, Any]) -> str:

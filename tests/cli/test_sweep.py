@@ -66,6 +66,24 @@ def test_a_file_is_no_folder_of_a_sweep(tmp_path):
         npu_sim.read_sweep(file)
 
 
+def test_a_sweep_of_words_has_a_matrix_of_what_runs(cli, tmp_path):
+    """A row for every combination of words, a column for every device."""
+    page = tmp_path / "page.html"
+    words = ("--grid", "dtype=float32,bfloat16", "--grid", "gamma_dtype=float32,bfloat16")
+    devices = ("--grid", "product=atlas_a2,atlas_a3")
+    assert cli("sweep", "rms_norm_grad", *words, *devices, "--report", page).code == 0
+    section = page.read_text(encoding="utf-8").partition("<h2>What runs</h2>")[2]
+    table = re.sub(r"<[^>]+>", "|", section.partition("</section>")[0])
+    cells = [cell for cell in table.split("|") if cell.strip()]
+    runs, refused = ["split N, key 1"] * 2, ["refused 161002"] * 2
+    assert cells[:2] == ["gamma_dtype", "dtype"]
+    assert cells[2:4] == ["atlas_a2, Ascend910B1, 9.1", "atlas_a3, Ascend910_9391, 9.1"]
+    assert cells[4:8] == ["float32", "float32", *runs]
+    assert cells[8:12] == ["float32", "bfloat16", *runs]
+    assert cells[12:16] == ["bfloat16", "float32", *refused]
+    assert cells[16:20] == ["bfloat16", "bfloat16", *runs]
+
+
 NO_SWEEP = "or [].append(1)"
 """Python that Numba does not compile, behind an integer."""
 

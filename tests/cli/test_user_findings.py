@@ -101,7 +101,8 @@ def test_the_nearest_refused_change_is_that_of_the_limits_in_force(limits, refus
 
 def test_the_nearest_legal_dtypes_change_together(cli):
     outcome = cli("plan", "rms_norm_grad", *NORM, "--gamma", "7168:bf16", "--product", "310P")
-    assert "nearest: dy fp16, x fp16, rstd fp32, gamma fp16" in " ".join(outcome.err.split())
+    changes = "nearest: dy fp16, x fp16, gamma fp16, dx fp16; or dy fp32"  # rstd stays
+    assert changes in " ".join(outcome.err.split())
 
 
 @pytest.mark.parametrize(
