@@ -74,6 +74,7 @@ class Multiply:
 
 
 Work = Copy | Instruction | Multiply
+Works = tuple[Work, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,7 @@ class Loop:
 
 
 Node = Tile | Loop
+Nodes = tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ from npu_sim.timelines import (
     Issue,
     Issues,
     Loop,
-    Node,
+    Nodes,
     Program,
     Step,
     View,
-    Work,
+    Works,
     full_repeats,
     repeated,
     vector_phase,
@@ -64,7 +64,7 @@ STEP = Step(
 )
 
 
-TileOf = Callable[[int], tuple[Node, ...]]
+TileOf = Callable[[int], Nodes]
 """Function that returns the work of a tile of so many elements."""
 
 
@@ -87,10 +87,7 @@ def _kinds(plan: Plan) -> tuple[str, ...]:
 
 
 def program_of(
-    plan: Plan,
-    kinds: tuple[str, ...],
-    cores_of: Callable[[TileOf], dict[int, tuple[Node, ...]]],
-    note: str,
+    plan: Plan, kinds: tuple[str, ...], cores_of: Callable[[TileOf], dict[int, Nodes]], note: str
 ) -> Program:
     """Return the work of every core.
 
@@ -105,13 +102,13 @@ def program_of(
     }
     written = {f"{name}_out": size for name, size in read.items() if name in STATE}
 
-    def copies(sizes: dict[str, int], elements: int) -> tuple[Work, ...]:
+    def copies(sizes: dict[str, int], elements: int) -> Works:
         return tuple(
             Copy(size * elements, elements, tensor_bytes=size * total) for size in sizes.values()
         )
 
     @cache
-    def tile(elements: int) -> tuple[Node, ...]:
+    def tile(elements: int) -> Nodes:
         return (
             vector_tile(
                 copies(read, elements), in_fp32(kinds, elements), copies(written, elements), STEP
@@ -134,7 +131,7 @@ def _sizes(plan: Plan, core: int) -> tuple[tuple[int, int], ...]:
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
 
-    def nodes(core: int, tile: TileOf) -> tuple[Node, ...]:
+    def nodes(core: int, tile: TileOf) -> Nodes:
         sizes = _sizes(plan, core)
         if sum(count for _, count in sizes) > SHOWN_TILES:
             return tuple(Loop(tile(size), count) for size, count in sizes if count)

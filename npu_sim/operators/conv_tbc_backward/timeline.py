@@ -29,12 +29,13 @@ from npu_sim.timelines import (
     Loop,
     Multiply,
     Node,
+    Nodes,
     Phase,
     Program,
     Step,
     Tile,
     View,
-    Work,
+    Works,
     ranged,
 )
 
@@ -138,7 +139,7 @@ class Gradient:
                 cores[work.core] = tuple(blocks)
         return cores
 
-    def _blocks(self, blocks: Iterable[tuple[Extents, int]]) -> tuple[Node, ...]:
+    def _blocks(self, blocks: Iterable[tuple[Extents, int]]) -> Nodes:
         nodes: list[Node] = []
         start, axis = 0, Text("{name} block", name=self.name)
         for extents, count in blocks:
@@ -146,22 +147,22 @@ class Gradient:
             start += count
         return tuple(nodes)
 
-    def _block(self, extents: Extents) -> tuple[Node, ...]:
+    def _block(self, extents: Extents) -> Nodes:
         """Return the tiles of a block.
 
         The first row of tiles loads the other operand, the first tile of a row loads self.
         """
         rows, columns, samples, reduction = extents
 
-        def row(m: int, load_other: bool) -> tuple[Node, ...]:
-            def tile(n: int, load_self: bool) -> tuple[Node, ...]:
+        def row(m: int, load_other: bool) -> Nodes:
+            def tile(n: int, load_self: bool) -> Nodes:
                 return self._tile((m, n, samples, reduction), (load_self, load_other))
 
             return _first_apart("n", columns, self.base_n, tile)
 
         return _first_apart("m", rows, self.base_m, row)
 
-    def _tile(self, extents: Extents, loads: tuple[bool, bool]) -> tuple[Node, ...]:
+    def _tile(self, extents: Extents, loads: tuple[bool, bool]) -> Nodes:
         """Return the nodes of a tile of the output: sample after sample, then the output."""
         m, n, samples, reduction = extents
         last = self._sample((m, n, reduction), loads, (Copy(m * n * self.out_bytes, m * n),))
@@ -170,9 +171,7 @@ class Gradient:
         earlier = last if self.is_published else self._sample((m, n, reduction), loads, ())
         return Loop(earlier, samples - 1, "sample", 1), Loop(last, 1, "sample", 1, samples - 1)
 
-    def _sample(
-        self, extents: Sizes, loads: tuple[bool, bool], out: tuple[Work, ...]
-    ) -> tuple[Node, ...]:
+    def _sample(self, extents: Sizes, loads: tuple[bool, bool], out: Works) -> Nodes:
         """Return the nodes of one sample: its reduction in the parts that L1 holds."""
         m, n, reduction = extents
         length = self.length_l1
@@ -183,9 +182,7 @@ class Gradient:
             return (last,)
         return Loop(self._part((m, n, length), loads, ()), whole, "k", length), last
 
-    def _part(
-        self, extents: Sizes, loads: tuple[bool, bool], out: tuple[Work, ...]
-    ) -> tuple[Node, ...]:
+    def _part(self, extents: Sizes, loads: tuple[bool, bool], out: Works) -> Nodes:
         """Return the base blocks of a part in L1: the first loads, the last may write out."""
         m, n, length = extents
         load = tuple(
@@ -198,12 +195,10 @@ class Gradient:
         if steps == 1:
             return (self._step((m, n, last), load, out),)
         whole = m, n, self.base_k
-        middle: tuple[Node, ...] = (
-            (Loop((self._step(whole, (), ()),), steps - 2),) if steps > 2 else ()
-        )
+        middle: Nodes = (Loop((self._step(whole, (), ()),), steps - 2),) if steps > 2 else ()
         return self._step(whole, load, ()), *middle, self._step((m, n, last), (), out)
 
-    def _step(self, extents: Sizes, load: tuple[Work, ...], out: tuple[Work, ...]) -> Tile:
+    def _step(self, extents: Sizes, load: Works, out: Works) -> Tile:
         m, n, k = extents
         to_l0 = (
             Copy(m * k * self.size, m * k, rate="l1_to_l0a_bytes_per_cycle"),
@@ -215,9 +210,7 @@ class Gradient:
         )
 
 
-def _first_apart(
-    axis: str, size: int, step: int, body: Callable[[int, bool], tuple[Node, ...]]
-) -> tuple[Node, ...]:
+def _first_apart(axis: str, size: int, step: int, body: Callable[[int, bool], Nodes]) -> Nodes:
     """Return ``body(size, is_first)`` for the pieces of an axis, the first one by itself."""
     first = min(step, size)
     head = ranged(axis, 0, first, first, lambda piece: body(piece, True))

@@ -10,13 +10,13 @@ from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE
 from npu_sim.timelines import (
     Copy,
     Instruction,
-    Node,
+    Nodes,
     Phase,
     Program,
     Step,
     Tile,
     View,
-    Work,
+    Works,
     fp32,
     ranged,
     row_pieces,
@@ -31,7 +31,7 @@ ROW_LABELS = ("mask", "target_weight", "grad_loss", "target_cast")
 LIVE = ("log_prob in", "x_grad out", "fp32 row", *ROW_LABELS, "grad_loss_fp32")
 MASK = "labels of the core's rows {rows} become a mask: 0 where the label is to be ignored"
 ROW = "row {rows}, columns {columns}"
-Labels = Callable[[int], tuple[tuple[Work, ...], tuple[Work, ...]]]
+Labels = Callable[[int], tuple[Works, Works]]
 """Function that returns copies and instructions that read the labels of a number of rows."""
 
 
@@ -62,7 +62,7 @@ def tensor_views(plan: Plan) -> tuple[View, ...]:
     )
 
 
-def _masks(rows: int) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
+def _masks(rows: int) -> tuple[Works, Works]:
     """Return copies and instructions that read the labels of ``rows`` rows and build the mask."""
     return (Copy(itemsize("int64") * rows, rows),), (
         Instruction("cast_to_or_from_int64", "int64", rows),
@@ -83,7 +83,7 @@ def sum_of_weights(plan: Plan, labels: Labels, says: str, live: tuple[str, ...])
         live=live,
     )
 
-    def core_nodes(start: int, stop: int) -> tuple[Node, ...]:
+    def core_nodes(start: int, stop: int) -> Nodes:
         copy_in, vector = labels(stop - start)
         sums = (*vector, fp32.add_up(stop - start))
         return (vector_tile(copy_in, sums, (Copy(fp32.BYTES, 1),), step),)
@@ -119,7 +119,7 @@ def _gradient(plan: Plan, log_prob: TensorSpec, mean: bool) -> Phase:
     )
     masks = Step("labels", MASK, ("target",), live=(*LABELS, "grad_loss", "grad_loss_fp32"))
 
-    def core_nodes(start: int, stop: int) -> tuple[Node, ...]:
+    def core_nodes(start: int, stop: int) -> Nodes:
         head = (
             divisor(plan, ("buf2", "buf3", *ROW_LABELS))
             if mean
@@ -132,7 +132,7 @@ def _gradient(plan: Plan, log_prob: TensorSpec, mean: bool) -> Phase:
     )
 
 
-def _piece(columns: int, log_prob: TensorSpec, factors: str) -> tuple[Node, ...]:
+def _piece(columns: int, log_prob: TensorSpec, factors: str) -> Nodes:
     """Return the tiles of a piece of a row, whose buffer is free after widening or exp."""
     copy = (Copy(log_prob.itemsize * columns, columns, tensor_bytes=log_prob.nbytes),)
     exp, scale = fp32.exp_root_or_quotient(columns), fp32.combine_scalar(columns)

@@ -18,7 +18,7 @@ from npu_sim.timelines import (
     Hold,
     Instruction,
     Loop,
-    Node,
+    Nodes,
     Phase,
     Program,
     Step,
@@ -168,7 +168,7 @@ def program(plan: Plan) -> Program:
 def _only_indices(plan: Plan) -> Phase:
     """Return the least that the rows take: their indices; rows of the padding index are skipped."""
 
-    def indices(start: int, stop: int) -> tuple[Node, ...]:
+    def indices(start: int, stop: int) -> Nodes:
         rows = stop - start
         return (vector_tile((Copy(WORD_BYTES * rows, rows),), step=LIST_IN),) if rows else ()
 
@@ -190,7 +190,7 @@ def _small_dim(plan: Plan, dim: int, element_bytes: int) -> Phase:
     """
     most, grad = plan.tiling["smallDimTiling"]["maxRowInUb"], _sizes(plan)[0]
 
-    def batch(rows: int) -> tuple[Node, ...]:
+    def batch(rows: int) -> Nodes:
         copy_in = (
             Copy(WORD_BYTES * rows, rows),
             Copy(element_bytes * dim * rows, dim * rows, tensor_bytes=grad),
@@ -228,13 +228,13 @@ def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
     # Native 16-bit adds chunks to a second accumulator; each core writes two staged rows to memory.
     staged = element_bytes == 2
 
-    def chunk(columns: int, rows: int) -> tuple[Node, ...]:
+    def chunk(columns: int, rows: int) -> Nodes:
         bookkeeping = vector_tile(
             (Copy(WORD_BYTES * rows, rows, times=2),), (fp32.fill(columns),), step=LIST_IN
         )
         copy_in = (Copy(element_bytes * columns, columns, tensor_bytes=grad),)
         add = (fp32.combine(columns),)
-        row: tuple[Node, ...] = (vector_tile(copy_in, add, step=ROW_ADDED),)
+        row: Nodes = (vector_tile(copy_in, add, step=ROW_ADDED),)
         if staged:  # a widened row frees its buffer, as in the small-dim kernel
             widening = vector_tile(
                 copy_in,
@@ -256,7 +256,7 @@ def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
             flush = vector_tile(copy_out=(sums, *_counter(plan)), step=FLUSHED)
         return bookkeeping, Loop(row, rows, "row", 1), flush
 
-    def piece(columns: int, start: int, stop: int) -> tuple[Node, ...]:
+    def piece(columns: int, start: int, stop: int) -> Nodes:
         nodes = ranged("sorted rows", start, stop, chunk_rows, lambda rows: chunk(columns, rows))
         stage = vector_tile(
             copy_out=(Copy(WORD_BYTES * columns, columns, times=2),),
@@ -269,7 +269,7 @@ def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
         )
         return (*nodes, stage) if staged else nodes
 
-    def core_nodes(start: int, stop: int) -> tuple[Node, ...]:
+    def core_nodes(start: int, stop: int) -> Nodes:
         dim, longest = params["embeddingDim"], params["formerEmbeddingDim"]
         return _in_pieces(dim, longest, lambda columns: piece(columns, start, stop))
 
@@ -280,7 +280,7 @@ def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
     )
 
 
-def _in_pieces(dim: int, longest: int, body: Callable[[int], tuple[Node, ...]]) -> tuple[Node, ...]:
+def _in_pieces(dim: int, longest: int, body: Callable[[int], Nodes]) -> Nodes:
     """Return the nodes of a row, in a loop over pieces of columns if it does not fit."""
     return body(dim) if dim <= longest else ranged("columns", 0, dim, longest, body)
 
@@ -289,7 +289,7 @@ def _scale(plan: Plan) -> Phase:
     """Return the phase that multiplies every weight row by the reciprocal of its counter."""
     params = plan.tiling["params"]
 
-    def row(columns: int) -> tuple[Node, ...]:
+    def row(columns: int) -> Nodes:
         copy = Copy(WORD_BYTES * columns, columns, tensor_bytes=_sizes(plan)[1])
         return (
             vector_tile(
@@ -306,7 +306,7 @@ def _scale(plan: Plan) -> Phase:
             ),
         )
 
-    def rows_of(start: int, stop: int) -> tuple[Node, ...]:
+    def rows_of(start: int, stop: int) -> Nodes:
         body = _in_pieces(params["embeddingDim"], params["formerEmbeddingDim"], row)
         return ranged("weight rows", start, stop, 1, lambda _: body)
 
@@ -324,7 +324,7 @@ def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Ph
     tiling, grad = plan.tiling, _sizes(plan)[0]
     batch_rows, longest = tiling["batch_rows"], tiling["dim_piece"]
 
-    def batch(columns: int, count: int) -> tuple[Node, ...]:
+    def batch(columns: int, count: int) -> Nodes:
         return (
             vector_tile(
                 (
@@ -336,10 +336,10 @@ def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Ph
             ),
         )
 
-    def batches(columns: int, start: int, stop: int) -> tuple[Node, ...]:
+    def batches(columns: int, start: int, stop: int) -> Nodes:
         return ranged("rows", start, stop, batch_rows, lambda count: batch(columns, count))
 
-    def rows_of(start: int, stop: int) -> tuple[Node, ...]:
+    def rows_of(start: int, stop: int) -> Nodes:
         return _in_pieces(dim, longest, lambda columns: batches(columns, start, stop))
 
     if not tiling["splits_weights"]:
@@ -348,13 +348,13 @@ def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Ph
         cores = {work.core: rows_of(*work.ranges["rows"]) for work in plan.cores}
         return (Phase("rows", VECTOR_PIPES, held, cores),)
 
-    def scan(step: Step) -> tuple[Node, ...]:
-        def batch_of_indices(count: int) -> tuple[Node, ...]:
+    def scan(step: Step) -> Nodes:
+        def batch_of_indices(count: int) -> Nodes:
             return (vector_tile((Copy(index_bytes * count, count),), step=step),)
 
         return ranged("indices", 0, rows, batch_rows, batch_of_indices)
 
-    def add(columns: int) -> tuple[Node, ...]:
+    def add(columns: int) -> Nodes:
         vector = fp32.combine_scalar(columns), fp32.combine(columns)
         copy_in = (Copy(WORD_BYTES * columns, columns, tensor_bytes=grad),)
         return (vector_tile(copy_in, vector, (Copy(WORD_BYTES * columns, columns),), FOUND_ADDED),)

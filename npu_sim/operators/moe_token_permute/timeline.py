@@ -27,12 +27,13 @@ from npu_sim.timelines import (
     Hold,
     Instruction,
     Loop,
-    Node,
+    Nodes,
     Phase,
     Program,
     Step,
     View,
     Work,
+    Works,
     fp32,
     ranged,
     vector_phase,
@@ -48,7 +49,7 @@ NOT_COUNTED = (
     "and places extracted from sorted entries",
     "the place of every copy, read and compared as a scalar",
 )
-Cores = dict[int, tuple[Node, ...]]
+Cores = dict[int, Nodes]
 SORTING = ("ids", "positions", "result", "sorted")
 PIECES_MERGED = Step(
     "merge", "entries {entries}: up to four sorted pieces of this core are merged", live=SORTING
@@ -107,7 +108,7 @@ def _views(plan: Plan) -> tuple[View, ...]:
     )
 
 
-def _scores(entries: int, dtype: str, cast: int, negated: int) -> tuple[Work, ...]:
+def _scores(entries: int, dtype: str, cast: int, negated: int) -> Works:
     """Return the conversion to fp32, the negation, and the fill of unused sort lanes."""
     kind = "cast_int32_float32" if dtype == "int32" else "cast_to_or_from_int64"
     scores = Instruction(kind, dtype, cast), fp32.combine_scalar(negated)
@@ -171,7 +172,7 @@ def _sort_in_pieces(
     return [*phases, vector_phase(Text("merge last {what}", what=keys.name), last, memory="sort")]
 
 
-def _sorted_pieces(start: int, stop: int, piece: int, keys: Keys) -> tuple[Node, ...]:
+def _sorted_pieces(start: int, stop: int, piece: int, keys: Keys) -> Nodes:
     """Return the work of one core: positions, sorted pieces, rounds of merging."""
     next_piece = Instruction("adds_muls_maxs_mins", "int32", piece)
     step = Step(
@@ -184,7 +185,7 @@ def _sorted_pieces(start: int, stop: int, piece: int, keys: Keys) -> tuple[Node,
         live=SORTING,
     )
 
-    def sorted_piece(entries: int, moves_on: bool) -> tuple[Node, ...]:
+    def sorted_piece(entries: int, moves_on: bool) -> Nodes:
         scores = _scores(entries, keys.dtype, entries, align(entries, SORT_ENTRIES))
         vector = (*scores, _ordered(entries))
         if moves_on:
@@ -204,7 +205,7 @@ def _sorted_pieces(start: int, stop: int, piece: int, keys: Keys) -> tuple[Node,
     return positions, *others, *final, rounds
 
 
-def _positions(entries: int) -> tuple[Work, ...]:
+def _positions(entries: int) -> Works:
     """Return the generation of positions: within a repeat, then repeat after repeat."""
     times = (
         max(ceil_div(entries, BLOCK) - 1, 0)
@@ -214,10 +215,10 @@ def _positions(entries: int) -> tuple[Work, ...]:
     return (Instruction("adds_muls_maxs_mins", "int32", REPEAT, times),)
 
 
-def _merged(entries: int, out_bytes: int, step: Step) -> tuple[Node, ...]:
+def _merged(entries: int, out_bytes: int, step: Step) -> Nodes:
     """Return one round of merging in steps of the buffer size."""
 
-    def piece(count: int) -> tuple[Node, ...]:
+    def piece(count: int) -> Nodes:
         copy_in, out = (Copy(ENTRY_BYTES * count, count),), (Copy(out_bytes * count, count),)
         return (vector_tile(copy_in, (_ordered(count),), out, step),)
 
@@ -231,7 +232,7 @@ def _move_rows(plan: Plan) -> Phase:
     drops = copies["numOutTokens"] < plan.tiling["n"] * top_k
     rows_per_core = ceil_div(copies["numOutTokens"], copies["needCoreNum"])
 
-    def group(tokens: int, copies_per_row: int) -> tuple[Node, ...]:
+    def group(tokens: int, copies_per_row: int) -> Nodes:
         return vector_tile(
             (Copy(POSITION_BYTES * top_k * tokens, top_k * tokens),),
             step=Step(
@@ -265,13 +266,13 @@ def _move_rows(plan: Plan) -> Phase:
     return Phase("move rows", VECTOR_PIPES, held, cores)
 
 
-def _row_tiles(plan: Plan, copies: Mapping[str, Any]) -> Callable[[int, int], tuple[Node, ...]]:
+def _row_tiles(plan: Plan, copies: Mapping[str, Any]) -> Callable[[int, int], Nodes]:
     """Return the function from rows in and copies out to tiles."""
     columns, row_bytes = plan.tiling["cols"], copies["oneTokenBtypeSize"]
     tokens = TensorSpec.parse(plan.arguments["tokens"])
     permuted_bytes = copies["numOutTokens"] * row_bytes
 
-    def piece(width: int, rows: int, copies_out: int) -> tuple[Node, ...]:
+    def piece(width: int, rows: int, copies_out: int) -> Nodes:
         width_bytes = tokens.itemsize * width
         read_bytes = aligned_row_bytes(row_bytes) if width == columns else width_bytes
         read = Copy(read_bytes * rows, width * rows, tensor_bytes=tokens.nbytes)

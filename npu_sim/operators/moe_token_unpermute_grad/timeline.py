@@ -11,10 +11,11 @@ from npu_sim.timelines import (
     Instruction,
     Loop,
     Node,
+    Nodes,
     Program,
     Step,
     View,
-    Work,
+    Works,
     dropped_tokens,
     fp32,
     ranged,
@@ -159,11 +160,11 @@ def _views(call: _Call) -> tuple[View, ...]:
     )
 
 
-def _copies(call: _Call, count: int) -> tuple[Node, ...]:
+def _copies(call: _Call, count: int) -> Nodes:
     """Return the work of key 0: rows of g are copied to the rows of their indices."""
     live = call.live_of(count)
 
-    def piece(columns: int) -> tuple[Node, ...]:
+    def piece(columns: int) -> Nodes:
         rows = Copy(call.rows.itemsize * columns, columns, times=count)
         out = (Copy(call.rows.itemsize * columns, columns, times=live),) if live else ()
         return (vector_tile((rows,), copy_out=out, step=ROWS_MOVED),)
@@ -172,11 +173,11 @@ def _copies(call: _Call, count: int) -> tuple[Node, ...]:
     return indices, *_pieces(call, piece)
 
 
-def _sums(call: _Call, count: int) -> tuple[Node, ...]:
+def _sums(call: _Call, count: int) -> Nodes:
     """Return the work of key 1: products of rows for a group of entries, and their sums."""
     probs, copy = call.probs_bytes, call.probs_in(count)
 
-    def piece(columns: int) -> tuple[Node, ...]:
+    def piece(columns: int) -> Nodes:
         sums = vector_tile(vector=(fp32.combine(count),), step=SUMS)
         return Loop(_token(call, columns), count // call.top_k, "token", 1), sums
 
@@ -186,13 +187,13 @@ def _sums(call: _Call, count: int) -> tuple[Node, ...]:
     return first, *_pieces(call, piece), last
 
 
-def _pieces(call: _Call, body) -> tuple[Node, ...]:  # type: ignore[no-untyped-def]
+def _pieces(call: _Call, body) -> Nodes:  # type: ignore[no-untyped-def]
     if call.tiling["hiddenSizeLoopTimes"] == 1:
         return tuple(body(call.tiling["hiddenSize"]))
     return ranged("columns", 0, call.tiling["hiddenSize"], call.tiling["hiddenSizeAlign"], body)
 
 
-def _token(call: _Call, columns: int) -> tuple[Node, ...]:
+def _token(call: _Call, columns: int) -> Nodes:
     """Return the work of one token: its row of g, then the rows of its experts."""
     size, padded = call.rows.itemsize, call.tiling["hiddenSizeAlign"]
     copy, top_k = Copy(size * columns, columns), call.top_k
@@ -216,7 +217,7 @@ def _token(call: _Call, columns: int) -> tuple[Node, ...]:
     return tuple(nodes)
 
 
-def _reduce(columns: int) -> tuple[Work, ...]:
+def _reduce(columns: int) -> Works:
     """Return a row sum: fold, block sums down to 8 lanes, and their sum in one repeat."""
     width = width_of(columns)
     sums = [fp32.combine(count) for count in fold_adds(columns)]
@@ -227,11 +228,11 @@ def _reduce(columns: int) -> tuple[Work, ...]:
     return (*sums, fp32.add_up(lanes))
 
 
-def _widen(elements: int, element_bytes: int, padded: int) -> tuple[Work, ...]:
+def _widen(elements: int, element_bytes: int, padded: int) -> Works:
     """Return a cast to fp32; fp32 rows are copied."""
     return fp32.widen(elements, element_bytes) or (fp32.copy(padded),)
 
 
-def _narrow(elements: int, element_bytes: int, padded: int) -> tuple[Work, ...]:
+def _narrow(elements: int, element_bytes: int, padded: int) -> Works:
     """Return a cast from fp32; fp32 rows are copied."""
     return fp32.narrow(elements, element_bytes) or (fp32.copy(padded),)

@@ -32,10 +32,10 @@ from npu_sim.timelines import (
     Issue,
     Issues,
     Loop,
-    Node,
+    Nodes,
     Program,
     Step,
-    Work,
+    Works,
     by_rows,
     copied_rows,
     fp32,
@@ -57,7 +57,7 @@ BROADCASTS = (
 )
 """Library calls of key 2 whose instructions are not published."""
 
-RowGroup = Callable[[int], tuple[Node, ...]]
+RowGroup = Callable[[int], Nodes]
 """A function from a number of rows to their work."""
 
 SUMMING = ("x", "x_fp32", "squares", "reduction", "sums", "rstd", "zeros")
@@ -79,7 +79,7 @@ def program(plan: Plan) -> Program:
     x = TensorSpec.parse(plan.arguments["x"])
     gamma = TensorSpec.parse(plan.arguments["gamma"]).itemsize
     columns, key = plan.tiling["num_col"], plan.tiling_key
-    once: tuple[Node, ...] = (gamma_in(columns, gamma, widens=key == KEY_MERGE_N),)
+    once: Nodes = (gamma_in(columns, gamma, widens=key == KEY_MERGE_N),)
     if key == KEY_SPLIT_D:
         once, step = (), _split_rows(columns, plan.tiling["ub_factor"], x, gamma)
     elif key == KEY_MERGE_N:
@@ -100,7 +100,7 @@ def program(plan: Plan) -> Program:
     )
 
 
-def _halving(columns: int) -> tuple[Work, ...]:
+def _halving(columns: int) -> Works:
     """Return a row sum: fold to a power of two, halve down to 64 lanes, sum these in one repeat."""
     front = VECTOR_LANES
     while 2 * front <= columns:
@@ -112,7 +112,7 @@ def _halving(columns: int) -> tuple[Work, ...]:
     return *map(fp32.combine, adds), fp32.add_up(min(columns, VECTOR_LANES))
 
 
-def _rstd_from_sums(rows: int) -> tuple[Work, ...]:
+def _rstd_from_sums(rows: int) -> Works:
     """Return mean, epsilon, square root, and the division of a duplicated 1 by it."""
     scalar, root = fp32.combine_scalar(rows), fp32.exp_root_or_quotient(rows)
     return scalar, scalar, root, fp32.fill(rows), root
@@ -145,7 +145,7 @@ def _split_rows(columns: int, length: int, x: TensorSpec, gamma: int) -> RowGrou
     """Return the work of key 1: the sums of all pieces, then y, last piece first."""
     last = (ceil_div(columns, length) - 1) * length
 
-    def sums(width: int, rows: int) -> tuple[Node, ...]:
+    def sums(width: int, rows: int) -> Nodes:
         tile = vector_tile(
             (copy_of(x, width),),
             (*fp32.widen(width, x.itemsize), fp32.combine(width), *_halving(width)),
@@ -159,7 +159,7 @@ def _split_rows(columns: int, length: int, x: TensorSpec, gamma: int) -> RowGrou
         )
         return (Loop((tile,), rows, "row", 1),)
 
-    def results(width: int, rows: int) -> tuple[Node, ...]:
+    def results(width: int, rows: int) -> Nodes:
         out, again = copy_of(x, width), Copy(x.itemsize * width, width)
         writing = (*fp32.widen(width, gamma), fp32.combine(width), *fp32.narrow(width, x.itemsize))
         reading = vector_tile(
@@ -176,7 +176,7 @@ def _split_rows(columns: int, length: int, x: TensorSpec, gamma: int) -> RowGrou
         row = reading, vector_tile((), writing, (out,), Y_OF_ROW)
         return gamma_in(width, gamma, "sums"), Loop(row, rows, "row", 1)
 
-    def group(rows: int) -> tuple[Node, ...]:
+    def group(rows: int) -> Nodes:
         first = ranged("columns", 0, columns, length, lambda width: sums(width, rows))
         ends = ranged("columns", last, columns, length, lambda width: results(width, rows))
         others = ranged("columns", 0, last, length, lambda width: results(width, rows))
@@ -202,7 +202,7 @@ def _split_rows(columns: int, length: int, x: TensorSpec, gamma: int) -> RowGrou
 def _merged_rows(columns: int, aligned: int, x: TensorSpec, is_performance: bool) -> RowGroup:
     """Return the work of key 2: each row is summed in 64 lanes."""
 
-    def group(rows: int) -> tuple[Node, ...]:
+    def group(rows: int) -> Nodes:
         elements, lanes = rows * aligned, rows * VECTOR_LANES
         copy = copy_of(x, rows * columns)
         sums = (
@@ -213,7 +213,7 @@ def _merged_rows(columns: int, aligned: int, x: TensorSpec, is_performance: bool
             fp32.add_up(lanes),
             *_rstd_from_sums(rows),
         )
-        by_rstd: tuple[Work, ...] = (fp32.combine(elements),)
+        by_rstd: Works = (fp32.combine(elements),)
         by_gamma = by_rstd
         if is_performance:
             by_gamma = (fp32.combine(lanes, times=ceil_div(aligned, VECTOR_LANES)),)

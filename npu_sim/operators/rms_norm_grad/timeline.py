@@ -28,13 +28,13 @@ from npu_sim.timelines import (
     Issue,
     Issues,
     Loop,
-    Node,
+    Nodes,
     Phase,
     Program,
     Step,
     Tile,
     View,
-    Work,
+    Works,
     copied_rows,
     fp32,
     full_repeats,
@@ -104,7 +104,7 @@ def _dgamma_out(columns: int, plan: Plan) -> Tile:
     )
 
 
-def _row_sum(columns: int, rows: int) -> tuple[Work, ...]:
+def _row_sum(columns: int, rows: int) -> Works:
     """Return a row sum: halve down to 64 lanes, then sum one repeat (page, ``halving``)."""
     sums = fp32.add_up(min(columns, VECTOR_LANES), rows)
     if columns <= VECTOR_LANES:
@@ -116,7 +116,7 @@ def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
     """Return the phase of key 1: groups of whole rows, double-buffered; dgamma is written once."""
     columns = plan.tiling["col"]
 
-    def group(rows: int) -> tuple[Node, ...]:
+    def group(rows: int) -> Nodes:
         elements = rows * columns
         # xh, p, dgamma, g, g*xh before the sum; xh*m, the difference, times rstd after it.
         vector = (
@@ -152,7 +152,7 @@ def _long_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
     """Return the phase of key 2: for each group of rows one pass for sums and one for dx."""
     columns, length = plan.tiling["col"], plan.tiling["ub_factor"]
 
-    def sums(width: int, rows: int) -> tuple[Node, ...]:
+    def sums(width: int, rows: int) -> Nodes:
         row = vector_tile(
             (_copy(dy, width, times=2),),
             (*fp32.widen(width, dy.itemsize, 2), fp32.combine(width, 4), *_row_sum(width, 1)),
@@ -168,7 +168,7 @@ def _long_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
         )
         return _gamma_in(width, gamma_bytes), Loop((row,), rows, "row", 1), _dgamma_out(width, plan)
 
-    def gradient(width: int, rows: int) -> tuple[Node, ...]:
+    def gradient(width: int, rows: int) -> Nodes:
         widen, narrow = fp32.widen(width, dy.itemsize, 2), fp32.narrow(width, dy.itemsize)
         row = vector_tile(
             (Copy(dy.itemsize * width, width, times=2),),
@@ -186,7 +186,7 @@ def _long_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
         )
         return _gamma_in(width, gamma_bytes), Loop((row,), rows, "row", 1)
 
-    def group(rows: int) -> tuple[Node, ...]:
+    def group(rows: int) -> Nodes:
         rstd = vector_tile(
             (Copy(FP32_BYTES * rows, rows),),
             step=Step(
@@ -212,7 +212,7 @@ def _merge(plan: Plan) -> Phase:
     workers = 1 if plan.core_kind == "AI cores" else cores
     width_per_core = ceil_div(columns, workers)
 
-    def merge(width: int) -> tuple[Node, ...]:
+    def merge(width: int) -> Nodes:
         return (
             vector_tile(
                 (Copy(FP32_BYTES * width, width, cores),),

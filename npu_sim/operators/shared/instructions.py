@@ -10,7 +10,7 @@ from npu_sim.timelines import (
     InstructionLists,
     Issue,
     Issues,
-    Work,
+    Works,
     full_repeats,
     rows_of_cores,
 )
@@ -33,7 +33,7 @@ SHOWN_TILES = 40
 """Most tiles of a core that are listed in their order, with their place; more are only counted."""
 
 
-def in_fp32(kinds: Iterable[str], elements: int) -> tuple[Work, ...]:
+def in_fp32(kinds: Iterable[str], elements: int) -> Works:
     """Return an instruction of each kind on fp32 elements, at its published rate."""
     return tuple(Instruction(RATES[kind], "float32", elements) for kind in kinds)
 

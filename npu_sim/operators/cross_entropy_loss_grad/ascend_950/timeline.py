@@ -9,11 +9,11 @@ from npu_sim.tiling.ascend_950 import cross_entropy_loss_grad as tiler
 from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE
 from npu_sim.timelines import (
     Copy,
-    Node,
+    Nodes,
     Phase,
     Program,
     Step,
-    Work,
+    Works,
     fp32,
     ranged,
     row_pieces,
@@ -49,12 +49,12 @@ class Call:
         self.loss_by_row = reduction == NONE
         self.sums_weights = reduction == MEAN and (self.weighted or masked)
 
-    def labels(self, rows: int) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
+    def labels(self, rows: int) -> tuple[Works, Works]:
         """Return the copies of the labels of rows, and of their gradients of the loss."""
         copy = Copy(self.target.itemsize * rows, rows)
         return (copy, Copy(self.loss.itemsize * rows, rows)) if self.loss_by_row else (copy,), ()
 
-    def piece(self, columns: int, rows: int) -> tuple[Node, ...]:
+    def piece(self, columns: int, rows: int) -> Nodes:
         """Return the tile of a piece of some rows."""
         size, elements = self.log_prob.itemsize * columns, columns * rows
         copy = (Copy(size, columns, rows, self.log_prob.nbytes),)
@@ -81,7 +81,7 @@ def _gradient(plan: Plan, call: Call) -> Phase:
     columns, tiling = call.log_prob.shape[1], plan.tiling
     head = (divisor(plan, SUMMING),) if call.sums_weights else ()
 
-    def whole_rows(rows: int) -> tuple[Node, ...]:
+    def whole_rows(rows: int) -> Nodes:
         return vector_tile(*call.labels(rows), step=LABELS_IN), *call.piece(columns, rows)
 
     row = row_pieces(

@@ -14,12 +14,13 @@ from npu_sim.tiling.ascend_950 import embedding_dense_backward as v2
 from npu_sim.timelines import (
     Copy,
     Node,
+    Nodes,
     Phase,
     Program,
     Step,
     Tile,
     View,
-    Work,
+    Works,
     fp32,
     ranged,
     ranged_cores,
@@ -93,7 +94,7 @@ def program(plan: Plan) -> Program:
 
 def _only_indices(plan: Plan, call: Call) -> Phase:
     """Return the least that the rows take: their indices."""
-    cores: dict[int, tuple[Node, ...]] = {}
+    cores: dict[int, Nodes] = {}
     for core, (first, last) in rows_of_cores(plan).items():
         rows = last - first if call.is_v2 else call.rows
         cores[core] = (call.indices(rows),) if first < last else ()
@@ -104,8 +105,8 @@ def _sorted_rows(plan: Plan, call: Call) -> Phase:
     """Return the phase of V2 in which every core sums its sorted rows."""
     batch_rows, columns_at_once = plan.tiling["scatterFactor"], plan.tiling["elewiseFactor"]
 
-    def batch(rows: int) -> tuple[Node, ...]:
-        def piece(columns: int) -> tuple[Node, ...]:
+    def batch(rows: int) -> Nodes:
+        def piece(columns: int) -> Nodes:
             return (
                 vector_tile(
                     (call.gradient(rows, columns),),
@@ -134,7 +135,7 @@ def _columns(plan: Plan, call: Call) -> tuple[Phase, ...]:
     tiling = plan.tiling
     result_bytes = FP32_BYTES if (plan.tiling_key or 0) >= 200 else call.grad.itemsize
 
-    def sums(rows: int, columns: int) -> tuple[Node, ...]:
+    def sums(rows: int, columns: int) -> Nodes:
         return (
             vector_tile(
                 (call.gradient(rows, columns),),
@@ -170,18 +171,18 @@ def _column_cores(
     axis: str,
     size: int,
     steps: tuple[int, int],
-    piece: Callable[[int, int], tuple[Node, ...]],
+    piece: Callable[[int, int], Nodes],
     head: Callable[[int], Node] | None = None,
-) -> dict[int, tuple[Node, ...]]:
+) -> dict[int, Nodes]:
     """Return the work of every core on its columns of an axis of rows.
 
     ``steps`` are the rows and columns at a time, ``piece(rows, columns)`` is the work on them, and
     ``head(rows)`` what comes before.
     """
-    cores: dict[int, tuple[Node, ...]] = {}
+    cores: dict[int, Nodes] = {}
     for core, (first, last) in rows_of_cores(plan).items():
 
-        def rows(count: int, first: int = first, last: int = last) -> tuple[Node, ...]:
+        def rows(count: int, first: int = first, last: int = last) -> Nodes:
             nodes = ranged("columns", first, last, steps[1], lambda width: piece(count, width))
             return nodes if head is None else (head(count), *nodes)
 
@@ -192,8 +193,8 @@ def _column_cores(
 def _second_pass(plan: Plan, call: Call, steps: tuple[int, int]) -> Phase:
     """Return the phase that reads the fp32 sums, scales or narrows them, and writes the output."""
 
-    def piece(rows: int, width: int) -> tuple[Node, ...]:
-        copy_in: tuple[Work, ...] = (Copy(FP32_BYTES * width, width, rows),)
+    def piece(rows: int, width: int) -> Nodes:
+        copy_in: Works = (Copy(FP32_BYTES * width, width, rows),)
         if plan.tiling["scaleGradByFreq"]:
             copy_in = (*copy_in, Copy(call.index_bytes * rows, rows))
         return (

@@ -7,7 +7,7 @@ from npu_sim.framework.vocabulary import Plan, TensorSpec
 from npu_sim.timelines import (
     Copy,
     Instruction,
-    Node,
+    Nodes,
     Program,
     Step,
     View,
@@ -42,7 +42,7 @@ def program(plan: Plan) -> Program:
     kept = next(tensor.shape[0] for tensor in written if tensor.name == "permuted_tokens")
     sort = plan.tiling["vbsComputeParamsOp"]
     size, entries_per_core = tokens.itemsize * columns, sort["perCoreElements"]
-    cores: dict[int, tuple[Node, ...]] = {}
+    cores: dict[int, Nodes] = {}
     for core in range(sort["needCoreNum"]):
         core_entries = max(min(entries_per_core, entries - core * entries_per_core), 0)
         cores[core] = (
@@ -54,7 +54,7 @@ def program(plan: Plan) -> Program:
             ),
         )
 
-    def rows(count: int) -> tuple[Node, ...]:
+    def rows(count: int) -> Nodes:
         places = Copy(fp32.BYTES * count, count)
         read = Copy(size, columns, max(1, count * tokens.shape[0] // entries), tokens.nbytes)
         written_rows = count * kept // entries

@@ -7,7 +7,7 @@ from npu_sim.framework.vocabulary import Plan
 from npu_sim.operators.shared.routed_tokens.timeline import TokenSums
 from npu_sim.timelines import (
     Loop,
-    Node,
+    Nodes,
     Program,
     Step,
     fp32,
@@ -37,10 +37,10 @@ def program(plan: Plan) -> Program:
     in_chunks = "nUbFactor" in tiling and "kUbFactor" in tiling
     at_once = tiling["kUbFactor"] if by_columns else tiling["nUbFactor"]
 
-    def tokens(columns: int) -> tuple[Node, ...]:
+    def tokens(columns: int) -> Nodes:
         return ranged("tokens", 0, sums.tokens, at_once, lambda count: _sums(sums, count, columns))
 
-    def columns(count: int) -> tuple[Node, ...]:
+    def columns(count: int) -> Nodes:
         nodes_of = _chunks if in_chunks else _sums
         width = tiling["hUbFactor"]
         return ranged("columns", 0, sums.columns, width, lambda cut: nodes_of(sums, count, cut))
@@ -56,13 +56,13 @@ def program(plan: Plan) -> Program:
     )
 
 
-def _sums(sums: TokenSums, tokens: int, columns: int) -> tuple[Node, ...]:
+def _sums(sums: TokenSums, tokens: int, columns: int) -> Nodes:
     elements = tokens * columns
     added = (fp32.combine(elements, max(sums.live, 1)),)
     return (vector_tile(sums.rows_in(elements, sums.live), added, sums.sums_out(elements), SUM),)
 
 
-def _chunks(sums: TokenSums, tokens: int, columns: int) -> tuple[Node, ...]:
+def _chunks(sums: TokenSums, tokens: int, columns: int) -> Nodes:
     """Return the work on one token whose rows are copied in chunk by chunk, as single rows."""
     row = vector_tile(
         sums.rows_in(columns),

@@ -9,9 +9,10 @@ from npu_sim.tiling.ascend_950 import moe_token_unpermute as tiler
 from npu_sim.timelines import (
     Loop,
     Node,
+    Nodes,
     Program,
     Step,
-    Work,
+    Works,
     fp32,
     ranged,
     ranged_cores,
@@ -29,7 +30,7 @@ class Sums(TokenSums):
         """Return the description of a tile that adds rows."""
         return Step(note, Text(says, row=self.row_name), **tensors)
 
-    def added(self, elements: int, rows: int) -> tuple[Work, ...]:
+    def added(self, elements: int, rows: int) -> Works:
         """Return the instructions that add ``rows`` rows of elements."""
         if not rows:
             return ()
@@ -37,7 +38,7 @@ class Sums(TokenSums):
         widen = fp32.widen(elements, self.rows.itemsize, rows)
         return (*widen, *weigh, fp32.combine(elements, rows))
 
-    def row(self, columns: int, rows: int, copies: tuple[Work, ...] = ()) -> Node:
+    def row(self, columns: int, rows: int, copies: Works = ()) -> Node:
         """Return the tile that adds rows of one token, after further copies."""
         step = self.step(
             "rows",
@@ -96,7 +97,7 @@ def program(plan: Plan) -> Program:
     )
 
 
-def _from_buffer(sums: Sums, tokens: int) -> tuple[Node, ...]:
+def _from_buffer(sums: Sums, tokens: int) -> Nodes:
     """Return the work on a batch of tokens, whose rows are in the buffer."""
     elements = tokens * sums.columns
     step = sums.step(
@@ -109,7 +110,7 @@ def _from_buffer(sums: Sums, tokens: int) -> tuple[Node, ...]:
     return vector_tile(copies, vector, step=step), sums.rounded(elements)
 
 
-def _tokens(sums: Sums, tokens: int) -> tuple[Node, ...]:
+def _tokens(sums: Sums, tokens: int) -> Nodes:
     """Return the work on a batch of tokens, all rows of a token at a time."""
     nodes: list[Node] = []
     if sums.probs:
@@ -129,10 +130,10 @@ def _tokens(sums: Sums, tokens: int) -> tuple[Node, ...]:
     return (*nodes, sums.rounded(tokens * sums.columns))
 
 
-def _groups(sums: Sums, tokens: int) -> tuple[Node, ...]:
+def _groups(sums: Sums, tokens: int) -> Nodes:
     """Return the work on a batch of tokens, a group of rows of one token at a time."""
 
-    def group(rows: int) -> tuple[Node, ...]:
+    def group(rows: int) -> Nodes:
         return (sums.row(sums.columns, rows, sums.probs_in(rows)),)
 
     groups = ranged("expert", 0, sums.live, sums.plan.tiling["kFactor"], group)
@@ -140,10 +141,10 @@ def _groups(sums: Sums, tokens: int) -> tuple[Node, ...]:
     return (*batch, sums.rounded(tokens * sums.columns))
 
 
-def _pieces(sums: Sums, tokens: int) -> tuple[Node, ...]:
+def _pieces(sums: Sums, tokens: int) -> Nodes:
     """Return the work on one token, whose rows are copied in piece by piece."""
 
-    def piece(columns: int) -> tuple[Node, ...]:
+    def piece(columns: int) -> Nodes:
         rows = (Loop((sums.row(columns, 1),), sums.live, "expert", 1),) if sums.live else ()
         return (*rows, sums.rounded(columns))
 

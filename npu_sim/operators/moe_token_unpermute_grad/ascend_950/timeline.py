@@ -11,11 +11,11 @@ from npu_sim.operators.shared.routed_tokens.timeline import TokenSums
 from npu_sim.timelines import (
     Copy,
     Loop,
-    Node,
+    Nodes,
     Program,
     Step,
     View,
-    Work,
+    Works,
     dropped_tokens,
     fp32,
     ranged,
@@ -56,7 +56,7 @@ class Gradients(TokenSums):
         pieces = (plan.tiling.get(name, self.columns) for name in ("hiddenPrePart", "mainFactor"))
         self.piece = min(self.columns, *pieces)
 
-    def row(self, columns: int) -> tuple[Work, ...]:
+    def row(self, columns: int) -> Works:
         """Return the copy of a piece of a row of the experts, or of its gradient."""
         rows_bytes = self.tokens * self.top_k * self.columns * self.rows.itemsize
         return (Copy(self.rows.itemsize * columns, columns, 1, rows_bytes),)
@@ -89,20 +89,20 @@ def _views(call: Gradients) -> tuple[View, ...]:
     )
 
 
-def _copies(call: Gradients, rows: int) -> tuple[Node, ...]:
+def _copies(call: Gradients, rows: int) -> Nodes:
     """Return the copy of one row of the gradient."""
 
-    def piece(columns: int) -> tuple[Node, ...]:
+    def piece(columns: int) -> Nodes:
         return (vector_tile(call.rows_in(columns), (), call.row(columns), COPY),)
 
     return ranged("columns", 0, call.columns, call.piece, piece)
 
 
-def _sums(call: Gradients, rows: int) -> tuple[Node, ...]:
+def _sums(call: Gradients, rows: int) -> Nodes:
     """Return the products and sums of as many rows of one token."""
     size = call.rows.itemsize
 
-    def piece(columns: int) -> tuple[Node, ...]:
+    def piece(columns: int) -> Nodes:
         wide, narrow = fp32.widen(columns, size), fp32.narrow(columns, size)
         products = (*wide, fp32.combine(columns), fp32.combine_scalar(columns), *narrow)
         sums = (fp32.combine(columns), fp32.add_up(columns))

@@ -10,12 +10,12 @@ from npu_sim.framework.vocabulary import FP32_BYTES, Plan, TensorSpec, align, re
 from npu_sim.tiling.ascend_950 import rms_norm_grad as tiler
 from npu_sim.timelines import (
     Copy,
-    Node,
+    Nodes,
     Phase,
     Program,
     Step,
     View,
-    Work,
+    Works,
     fp32,
     ranged,
     vector_phase,
@@ -75,7 +75,7 @@ class Call:
         self.rows, self.columns = self.dx["rows"], self.dx["cols"]
         self.fused = release_rules(plan.release, plan.operator, plan.npu_arch).fuses_dx
 
-    def inputs(self, rows: int, columns: int) -> tuple[Work, ...]:
+    def inputs(self, rows: int, columns: int) -> Works:
         """Return the copies of rows of dy, x and rstd."""
         elements = rows * columns
         return Copy(self.dy.itemsize * elements, elements, 2, self.dy.nbytes), Copy(
@@ -95,7 +95,7 @@ def program(plan: Plan) -> Program:
         return Program((phase,), views=(View("dgamma", 1, plan.tiling["cols"]),))
     call = Call(plan)
     is_big = "dgammaUsedCoreNum" in call.tiling
-    cores: dict[int, tuple[Node, ...]] = {}
+    cores: dict[int, Nodes] = {}
     for core in range(plan.block_dim):
         nodes = _dx(call, core) + (_rows_of_dgamma if is_big else _columns_of_dgamma)(call, core)
         if nodes:
@@ -113,7 +113,7 @@ def program(plan: Plan) -> Program:
     return Program(tuple(phases), assumptions=ASSUMED, views=views)
 
 
-def _dx(call: Call, core: int) -> tuple[Node, ...]:
+def _dx(call: Call, core: int) -> Nodes:
     rows_per_core = call.dx["blockFactorDx"]
     first, last = core * rows_per_core, min((core + 1) * rows_per_core, call.rows)
     columns = call.columns
@@ -121,7 +121,7 @@ def _dx(call: Call, core: int) -> tuple[Node, ...]:
     if first >= last:
         return ()
 
-    def whole(rows: int) -> tuple[Node, ...]:
+    def whole(rows: int) -> Nodes:
         elements = rows * columns
         return (
             vector_tile(
@@ -132,14 +132,14 @@ def _dx(call: Call, core: int) -> tuple[Node, ...]:
             ),
         )
 
-    def pieces(rows: int) -> tuple[Node, ...]:
-        def inputs(width: int) -> tuple[Work, ...]:
+    def pieces(rows: int) -> Nodes:
+        def inputs(width: int) -> Works:
             return *call.inputs(1, width), Copy(call.gamma.itemsize * width, width)
 
-        def mean(width: int) -> tuple[Node, ...]:
+        def mean(width: int) -> Nodes:
             return (vector_tile(inputs(width), (fp32.combine(width, 3),), step=MEAN),)
 
-        def gradient(width: int) -> tuple[Node, ...]:
+        def gradient(width: int) -> Nodes:
             return (
                 vector_tile(
                     inputs(width),
@@ -162,10 +162,10 @@ def _dx(call: Call, core: int) -> tuple[Node, ...]:
     ), *ranged("rows", first, last, at_once, whole)
 
 
-def _dgamma_rows(call: Call, first: int, rows: int, step: int, columns: int) -> tuple[Node, ...]:
+def _dgamma_rows(call: Call, first: int, rows: int, step: int, columns: int) -> Nodes:
     """Return the work on all given rows of some columns of dgamma."""
 
-    def some(count: int) -> tuple[Node, ...]:
+    def some(count: int) -> Nodes:
         return (
             vector_tile(
                 call.inputs(count, columns),
@@ -186,7 +186,7 @@ def _dgamma_rows(call: Call, first: int, rows: int, step: int, columns: int) -> 
     return *ranged("rows", first, first + rows, step, some), out
 
 
-def _columns_of_dgamma(call: Call, core: int) -> tuple[Node, ...]:
+def _columns_of_dgamma(call: Call, core: int) -> Nodes:
     tiling = call.tiling
     if core >= tiling["usedCoreNumDG"]:
         return ()
@@ -197,20 +197,20 @@ def _columns_of_dgamma(call: Call, core: int) -> tuple[Node, ...]:
         columns_of_core += tiler.SET_COLUMNS * (core < longer)
     last = min(first + columns_of_core, call.columns)
 
-    def columns(width: int) -> tuple[Node, ...]:
+    def columns(width: int) -> Nodes:
         return _dgamma_rows(call, 0, call.rows, tiling["rowsPerUBDG"], width)
 
     return ranged("columns", first, last, tiler.SET_COLUMNS, columns)
 
 
-def _rows_of_dgamma(call: Call, core: int) -> tuple[Node, ...]:
+def _rows_of_dgamma(call: Call, core: int) -> Nodes:
     tiling = call.tiling
     if core >= tiling["dgammaUsedCoreNum"]:
         return ()
     rows_per_core, longer = tiling["dgammaMPerBlock"], tiling["dgammaMReminder"]
     first, rows = core * rows_per_core + min(core, longer), rows_per_core + (core < longer)
 
-    def columns(width: int) -> tuple[Node, ...]:
+    def columns(width: int) -> Nodes:
         return _dgamma_rows(call, first, rows, tiler.BLOCK_ROWS, width)
 
     return ranged("columns", 0, call.columns, tiling["dgammaNfactorBlockAligned"], columns)
@@ -219,7 +219,7 @@ def _rows_of_dgamma(call: Call, core: int) -> tuple[Node, ...]:
 def _merge(call: Call) -> Phase:
     used = call.tiling["dgammaUsedCoreNum"]
 
-    def step(width: int) -> tuple[Node, ...]:
+    def step(width: int) -> Nodes:
         return (
             vector_tile(
                 (Copy(FP32_BYTES * width, width, used),),

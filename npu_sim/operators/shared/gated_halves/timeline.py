@@ -29,10 +29,11 @@ from npu_sim.timelines import (
     Issues,
     Loop,
     Node,
+    Nodes,
     Program,
     Step,
     View,
-    Work,
+    Works,
     repeated,
     starts_of,
     vector_phase,
@@ -121,10 +122,10 @@ def tiles_program(plan: Plan, lists: TileLists) -> Program:
     located = replace(lists.step, says=Text("{where}: {says}", where=WHERE, says=lists.step.says))
 
     @cache
-    def tile(rows: int, columns: int, step: Step) -> tuple[Node, ...]:
+    def tile(rows: int, columns: int, step: Step) -> Nodes:
         elements = tiles.padded(rows, columns)
 
-        def copies(names: tuple[str, ...]) -> tuple[Work, ...]:
+        def copies(names: tuple[str, ...]) -> Works:
             size = elements * tiles.x.itemsize
             return tuple(Copy(size, rows * columns, tensor_bytes=totals[name]) for name in names)
 

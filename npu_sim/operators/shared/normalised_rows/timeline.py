@@ -16,12 +16,13 @@ from npu_sim.timelines import (
     Issue,
     Issues,
     Loop,
-    Node,
+    Nodes,
     Program,
     Step,
     Tile,
     View,
     Work,
+    Works,
     fp32,
     full_repeats,
     ranged,
@@ -113,7 +114,7 @@ def written_by(plan: Plan) -> set[str]:
     return {order.output for order in plan.order}
 
 
-def tile_of(step: Step, copy: Copy, vector: tuple[Work, ...], written: set[str]) -> Tile:
+def tile_of(step: Step, copy: Copy, vector: Works, written: set[str]) -> Tile:
     """Return a tile with a copy of each tensor that it reads, and of those written by the call."""
     writes = tuple(name for name in step.writes if name in written)
     copies = (copy,)
@@ -146,23 +147,23 @@ def program_on_950(
     def tile(step: Step, elements: int, *vector: Work) -> Tile:
         return tile_of(step, copy_of(spec, elements), vector, written)
 
-    def sums(elements: int, count: int) -> tuple[Work, ...]:
+    def sums(elements: int, count: int) -> Works:
         squares = fp32.combine(elements, len(inputs))
         return squares, fp32.add_up(elements), fp32.exp_root_or_quotient(count)
 
-    def rstd(count: int, *held: str) -> tuple[Node, ...]:
+    def rstd(count: int, *held: str) -> Nodes:
         return (rstd_out(count, held),) if "rstd" in written else ()
 
-    def whole_rows(count: int) -> tuple[Node, ...]:
+    def whole_rows(count: int) -> Nodes:
         elements = count * columns
         y = fp32.combine(elements, 2)
         return tile(steps.rows, elements, *sums(elements, count), y), *rstd(count, "gamma")
 
-    def split_rows(count: int) -> tuple[Node, ...]:
-        def first(width: int) -> tuple[Node, ...]:
+    def split_rows(count: int) -> Nodes:
+        def first(width: int) -> Nodes:
             return (Loop((tile(steps.sum, width, *sums(width, 1)),), count, "row", 1),)
 
-        def second(width: int) -> tuple[Node, ...]:
+        def second(width: int) -> Nodes:
             y = tile(steps.y, width, fp32.combine(width, 1 + len(inputs)))
             return gamma_in(width, gamma.itemsize), Loop((y,), count, "row", 1)
 

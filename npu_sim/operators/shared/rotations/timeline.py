@@ -32,10 +32,11 @@ from npu_sim.timelines import (
     Issues,
     Loop,
     Node,
+    Nodes,
     Program,
     Step,
     View,
-    Work,
+    Works,
     repeated,
     starts_of,
     vector_phase,
@@ -124,7 +125,7 @@ def program_of(
     piece = Step("piece", None, lists.read, lists.written)
     ending = Step("sums", None, (), lists.written_after)
 
-    def copies(names: Iterable[str], rows: int) -> tuple[Work, ...]:
+    def copies(names: Iterable[str], rows: int) -> Works:
         size, elements = rows * sizes.columns * sizes.itemsize, rows * sizes.columns
         row_bytes = sizes.columns * sizes.itemsize
         return tuple(
@@ -132,7 +133,7 @@ def program_of(
             for name in names
         )
 
-    def work(listed: Listed, rows: int) -> tuple[Work, ...]:
+    def work(listed: Listed, rows: int) -> Works:
         return tuple(
             Instruction(RATES[kind.removesuffix("_half")], "float32", rows * elements)
             for kind, *_ in listed
@@ -140,7 +141,7 @@ def program_of(
         )
 
     @cache
-    def nodes(rows: int) -> tuple[Node, ...]:
+    def nodes(rows: int) -> Nodes:
         found: list[Node] = []
         for step in steps_of(rows):
             begin = vector_tile(

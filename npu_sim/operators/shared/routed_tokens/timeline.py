@@ -9,11 +9,12 @@ from npu_sim.timelines import (
     Copy,
     Loop,
     Node,
+    Nodes,
     Phase,
     Program,
     Step,
     View,
-    Work,
+    Works,
     dropped_tokens,
     fp32,
     ranged_cores,
@@ -59,16 +60,16 @@ class TokenSums:
         """Assumption about dropped tokens."""
         return dropped_tokens(self.live, self.top_k)
 
-    def rows_in(self, columns: int, rows: int = 1) -> tuple[Work, ...]:
+    def rows_in(self, columns: int, rows: int = 1) -> Works:
         """Return the copies of pieces of rows; none for no rows."""
         size = self.rows.itemsize * columns
         return (Copy(size, columns, rows, self.rows.nbytes),) if rows else ()
 
-    def probs_in(self, count: int) -> tuple[Work, ...]:
+    def probs_in(self, count: int) -> Works:
         """Return the copy of probs; none without them."""
         return (Copy(self.probs_bytes * count, count),) if self.probs else ()
 
-    def sums_out(self, elements: int) -> tuple[Work, ...]:
+    def sums_out(self, elements: int) -> Works:
         """Return the copy of a piece of the result."""
         size = self.rows.itemsize
         return (Copy(size * elements, elements, 1, self.tokens * self.columns * size),)
@@ -112,7 +113,7 @@ class BatchedSums(TokenSums):
             lambda columns: self._token(columns, live),
         )
 
-        def batch(count: int) -> tuple[Node, ...]:
+        def batch(count: int) -> Nodes:
             return self._entries(self.top_k * count), Loop(token, count, "token", 1)
 
         length, buffers = max(tiling["tokens_splited_length"], 1), max(tiling["buffer_num"], 1)
@@ -138,7 +139,7 @@ class BatchedSums(TokenSums):
         widen = fp32.widen(count, self.probs_bytes or fp32.BYTES)
         return vector_tile(copies, widen, step=Step(note, says, self.entries, live=ENTRIES))
 
-    def _token(self, columns: int, live: int) -> tuple[Node, ...]:
+    def _token(self, columns: int, live: int) -> Nodes:
         """Return the work of one token: its live rows added in order, the result rounded once."""
         size, row = self.rows.itemsize, self.rows_in(columns)
         widen = fp32.widen(columns, size)

@@ -10,7 +10,7 @@ from npu_sim.framework.vocabulary import Plan, TensorSpec, Text
 from npu_sim.operators.shared.gated_halves.timeline import WHERE, tensor_views
 from npu_sim.operators.swi_glu_grad.timeline import BACKWARD
 from npu_sim.tiling.ascend_950 import swi_glu_grad as tiler
-from npu_sim.timelines import Copy, Instruction, Node, Program, ranged, vector_phase, vector_tile
+from npu_sim.timelines import Copy, Instruction, Nodes, Program, ranged, vector_phase, vector_tile
 
 TILE = replace(
     BACKWARD.step,
@@ -34,13 +34,13 @@ def program(plan: Plan) -> Program:
     x, tiling = TensorSpec.parse(plan.arguments["x"]), plan.tiling
     copies, half = bool((plan.tiling_key or 0) % 10), x.nbytes // 2
 
-    def nodes(rows: tuple[int, int], columns: tuple[int, int]) -> tuple[Node, ...]:
+    def nodes(rows: tuple[int, int], columns: tuple[int, int]) -> Nodes:
         width = columns[1] - columns[0]
         most_rows, most_columns = tiler.piece(
             copies, tiling["ubSize"], x.itemsize, tiling["colTotal"], width
         )
 
-        def tile(count: int, wide: int) -> tuple[Node, ...]:
+        def tile(count: int, wide: int) -> Nodes:
             elements = count * wide
             a, grad = (
                 Copy(x.itemsize * elements, elements, tensor_bytes=total)
