@@ -8,9 +8,10 @@ from rich.console import Console
 
 from npu_sim.cli.interruption import INTERRUPTION
 from npu_sim.language import percent_text, say, translated
+from npu_sim.plans.answers import Progress
 
 
-def with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
+def with_progress(work: Callable[[Progress], Any]) -> Any:
     """Return ``work(report)``, showing a progress bar on standard error if that is a terminal.
 
     ``report(stage, fraction)`` is called with the name of a stage and the part done, 0 to 1; an

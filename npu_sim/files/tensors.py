@@ -1,7 +1,6 @@
 """Tensors in ``.npy`` and ``.npz`` files."""
 
 import zipfile
-from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import IO
@@ -11,6 +10,7 @@ import numpy as np
 from npu_sim.files.reading import open_plain
 from npu_sim.files.writing import require_room, write_atomically
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Arrays
 from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
 from npu_sim.status import UsageError
 
@@ -121,7 +121,7 @@ def _require_whole(file: IO[bytes], most_bytes: int | None) -> None:
     file.seek(0)
 
 
-def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def write_tensors(path: Path, arrays: Arrays) -> None:
     """Write one array to ``.npy`` or several to ``.npz``.
 
     Raises UsageError when the ending does not fit, or the file cannot be written.
@@ -141,7 +141,7 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         )
 
 
-def _write_archive(file: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
+def _write_archive(file: IO[bytes], arrays: Arrays) -> None:
     """Write like ``numpy.savez``, which may leave its archive open when the disk is full."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():

@@ -21,6 +21,7 @@ from npu_sim.framework.operator import COMPUTE, FILL
 from npu_sim.framework.target import Order
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import (
+    Arrays,
     aligned,
     as_array,
     have_own_memory,
@@ -357,7 +358,7 @@ def runtime_failure(argument: str, message: str, hint: str) -> AclnnError:
     return AclnnError(RUNTIME_FAILURE, argument, message, hint)
 
 
-def unsupported_values(tensors: Mapping[str, np.ndarray]) -> tuple[Caveat, ...]:
+def unsupported_values(tensors: Arrays) -> tuple[Caveat, ...]:
     """Return a caveat for every input with inf or nan.
 
     Saturating products do not support these values ("边界值场景说明").
@@ -634,9 +635,7 @@ def _no_part(array: Array, parts: str) -> Array:
     )
 
 
-def own_copies(
-    addressing: Collection[str], tensors: Mapping[str, np.ndarray]
-) -> Mapping[str, np.ndarray]:
+def own_copies(addressing: Collection[str], tensors: Arrays) -> Arrays:
     """Return the tensors of a call, with copies of those that address memory.
 
     See ``Tensor.addresses``.

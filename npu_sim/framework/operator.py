@@ -28,6 +28,7 @@ from npu_sim.framework.arguments import (
     Word,
 )
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Arrays
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import find_operator
 from npu_sim.status import TILING_FAILURE, NotModelledError, Status, UsageError, closest, tip
@@ -72,10 +73,10 @@ class Hook(Generic[Function]):
 
 COMPUTE: Hook[Callable[[Any], None]] = Hook("compute", "compute")
 FILL: Hook[Callable[[Any], None]] = Hook("fill", "compute")
-FORMULA: Hook[
-    Callable[[Mapping[str, Any], Mapping[str, np.ndarray], np.dtype[Any]], dict[str, np.ndarray]]
-] = Hook("formula", "compute", "formula to compare with")
-DATA: Hook[Callable[[Mapping[str, Any], int | np.random.Generator], dict[str, np.ndarray]]] = Hook(
+FORMULA: Hook[Callable[[Mapping[str, Any], Arrays, np.dtype[Any]], Arrays]] = Hook(
+    "formula", "compute", "formula to compare with"
+)
+DATA: Hook[Callable[[Mapping[str, Any], int | np.random.Generator], Arrays]] = Hook(
     "data", "compute"
 )
 PROGRAM: Hook[Callable[[Plan], Program]] = Hook("program", "timeline", "timeline")

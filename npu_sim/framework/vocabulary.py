@@ -63,6 +63,7 @@ from npu_sim.framework.operator import DATA, FORMULA, Assumed, Operator, system_
 from npu_sim.framework.patterns import Sizes
 from npu_sim.framework.target import Order, Target
 from npu_sim.language import Argument, Text, Verbatim, joined
+from npu_sim.numbers.arrays import Arrays
 from npu_sim.numbers.formats import (
     FORMATS,
     ORDERED_ADDITIONS,
@@ -163,6 +164,7 @@ __all__ = [
     "Allocation",
     "Argument",
     "Arguments",
+    "Arrays",
     "Assumed",
     "Attribute",
     "Axis",

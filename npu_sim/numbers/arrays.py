@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from math import prod
 from types import MappingProxyType
@@ -14,6 +14,8 @@ import numpy as np
 
 from npu_sim.language import Text
 
+Arrays = Mapping[str, np.ndarray]
+"""Arrays by the names of tensors."""
 LINE_BYTES = 64
 """Size of a cache line. A vector store that crosses the end of a line takes twice as long."""
 _FP32 = np.dtype(np.float32)

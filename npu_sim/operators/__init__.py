@@ -11,8 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from npu_sim.cores import Profile
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import CALL_OPTIONS, Attribute, Tensor, tensor_of
@@ -21,6 +19,7 @@ from npu_sim.framework.execution import Result, Stopwatch
 from npu_sim.framework.inference import arguments_of, require_given
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import CoreOrder, Limits, target_of
+from npu_sim.numbers.arrays import Arrays
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.loading import load_operator
 from npu_sim.plans.model import Plan
@@ -70,7 +69,7 @@ def plan(
     """
     from npu_sim.framework.planning import plan_of
 
-    declared: Operator = load_operator(operator)
+    declared = load_operator(operator)
     built = arguments_of(declared, arguments, infer=True)
     target = target_of(product, soc, release, deterministic, limits)
     return plan_of(check(declared, built, target), plans_flips=True)
@@ -114,7 +113,7 @@ def run(
     """
     from npu_sim.framework.execution import arrays_of, compute_case
 
-    declared: Operator = load_operator(operator)
+    declared = load_operator(operator)
     if any(isinstance(arguments.get(name), str | TensorSpec) for name in declared.input_names):
         from npu_sim.operators.shared.generate import with_data
 
@@ -162,7 +161,7 @@ def prepare(
     """
     from npu_sim.framework.execution import Prepared
 
-    declared: Operator = load_operator(operator)
+    declared = load_operator(operator)
     built = arguments_of(declared, arguments, infer=True)
     target = target_of(product, soc, release, deterministic, limits, core_order, seed)
     return Prepared(check(declared, built, target))
@@ -181,7 +180,7 @@ def _outputs(declared: Operator, arguments: dict[str, Any]) -> Any:
     return outputs_of(check(declared, built, target_of(**options)), tensors, out)
 
 
-def _views(declared: Operator, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
+def _views(declared: Operator, arguments: dict[str, Any]) -> Arrays:
     """Return views of the tensors: a caller may change shape and strides of an array meanwhile."""
     names = declared.input_names
     return {

@@ -28,7 +28,7 @@ class OperatorLoadError(UsageError, AttributeError):
     """
 
 
-def load_operator(name: str) -> Any:
+def load_operator(name: str) -> Operator:
     """Return the declaration of an operator by its name, as people write it.
 
     Raises UsageError when there is no such operator, or its package cannot be loaded.
@@ -36,11 +36,11 @@ def load_operator(name: str) -> Any:
     entry = called_operator(name)
     if entry is None:
         raise unknown_operator(name)
-    registered = registered_declaration(entry.name)
+    registered: Operator | None = registered_declaration(entry.name)
     return _load(entry) if registered is None else registered
 
 
-def loadable_operators() -> list[Any]:
+def loadable_operators() -> list[Operator]:
     """Return the declarations of all operators; those that cannot be loaded cause a warning."""
     declarations = []
     for entry in all_operators():
@@ -52,14 +52,17 @@ def loadable_operators() -> list[Any]:
 
 
 @cache
-def _load(entry: OperatorEntry) -> Any:
+def _load(entry: OperatorEntry) -> Operator:
+    declaration: Operator
     if not entry.home:
-        return importlib.import_module(f"npu_sim.operators.{entry.name}.declaration").OPERATOR
+        module = importlib.import_module(f"npu_sim.operators.{entry.name}.declaration")
+        declaration = module.OPERATOR
+        return declaration
     from npu_sim.framework.registration import check_declaration  # not needed for our own
 
-    module, _, attribute = entry.home.partition(":")
+    name, _, attribute = entry.home.partition(":")
     try:
-        declaration = getattr(importlib.import_module(module), attribute)
+        declaration = getattr(importlib.import_module(name), attribute)
         check_declaration(declaration)
     except NpuSimError as error:
         raise OperatorLoadError(error.argument, error.message, error.hint) from error
@@ -84,7 +87,7 @@ def _pickled(operator: Operator) -> tuple[Any, ...]:
 
 def _loaded(name: str, family: str) -> Operator:
     """Return an operator by name, as it serves a family."""
-    declared: Operator = load_operator(name)
+    declared = load_operator(name)
     return declared.on_family(family)
 
 

@@ -16,7 +16,7 @@ from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE, TimedPlan
 
 def _declaration(plan: Plan) -> Operator:
     """Return the declaration that made a plan, which depends on the product's architecture."""
-    declared: Operator = load_operator(plan.operator)
+    declared = load_operator(plan.operator)
     return declared.on_family(family_of(plan.npu_arch))
 
 

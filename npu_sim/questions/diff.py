@@ -296,7 +296,7 @@ def diff(
     UsageError
         When the call cannot be read: an unknown operator, product or argument, or a missing one.
     """
-    declared: Operator = load_operator(operator)
+    declared = load_operator(operator)
     built = arguments_of(declared, arguments, infer=True)
     require_bool("deterministic", deterministic)
     require_limits(limits)

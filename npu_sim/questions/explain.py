@@ -224,7 +224,7 @@ def with_changes(found: Timeline, plan: Plan, profile: Profile) -> Timeline:
     if not found.bound_us:
         return found
     found = with_reads(found, plan)
-    operator: Operator = load_operator(plan.operator)
+    operator = load_operator(plan.operator)
     call = fixed_call(operator, plan.arguments, plan.deterministic)
     best: dict[str, Change] = {}  # the best change of every axis
     for axis, value, arguments in _changed_calls(operator, call, plan):
@@ -382,7 +382,7 @@ def explain(
     UsageError
         For an unknown operator, product or argument, or a missing argument.
     """
-    declared: Operator = load_operator(operator)
+    declared = load_operator(operator)
     built = arguments_of(declared, arguments, infer=True)
     loaded = load_profile(product, soc, release)
     target = Target(

@@ -20,7 +20,6 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.framework.arguments import Number, Values
 from npu_sim.framework.checking import rules_on
-from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import FixedCall, fixed_call, overflow_of
 from npu_sim.framework.row_planner import row_planner
 from npu_sim.framework.target import LIMITS, Limits, Target, require_bool
@@ -260,7 +259,7 @@ def limits(
     UsageError
         For an unknown name.
     """
-    declared: Operator = load_operator(operator)
+    declared = load_operator(operator)
     names = [vary] if isinstance(vary, str) else list(vary or ())
     if len(names) > 2:
         raise UsageError(

@@ -11,7 +11,6 @@ from npu_sim.cores import Profile
 from npu_sim.framework.case import Case
 from npu_sim.framework.checking import check
 from npu_sim.framework.inference import arguments_of
-from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target, require_bool, require_limits
 from npu_sim.language import Joined, Text, joined
@@ -478,7 +477,7 @@ def _check_operator(
     call: Mapping[str, Any], answer: Checked, profile: Profile, whole: bool, timed: bool
 ) -> Checked:
     """Check a call against its contract and plan it."""
-    operator: Operator = load_operator(call["op"])
+    operator = load_operator(call["op"])
     deterministic = require_bool("deterministic", call.get("deterministic", False))
     limits = require_limits(call.get("limits", "documented"))
     built = arguments_of(operator, operator_inputs(operator, call["inputs"]), infer=True)

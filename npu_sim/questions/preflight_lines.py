@@ -245,7 +245,7 @@ def _is_kernel(values: Mapping[str, Any]) -> bool:
         raise MalformedLineError(Text("op = {op} is no {level}", op=repr(op), level=level))
     if level is not None or operator is None or kernel is None:
         return level == "kernel" or operator is None
-    declared: Operator = load_operator(operator.name)
+    declared = load_operator(operator.name)
     given = set(values["inputs"])
     # Raw planners have other input names; one tensor name of the operator is enough to select it.
     argument_names = {argument.name for argument in declared.arguments}

@@ -28,7 +28,7 @@ from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators import run
 from npu_sim.operators.shared.study import StudyCall, study_call
 from npu_sim.orders.claims import LastWrites, Parts, Step
-from npu_sim.plans.answers import Columns, Printed, Tabular
+from npu_sim.plans.answers import Columns, Printed, Progress, Tabular
 from npu_sim.status import UsageError, without_internal_frames
 
 
@@ -279,7 +279,7 @@ def study_determinism(
     random_orders: int = 32,
     seed: int = 0,
     adversarial: bool = True,
-    progress: Callable[[str, float], None] | None = None,
+    progress: Progress | None = None,
     **call: Any,
 ) -> DeterminismStudy:
     """Return the results of many legal orders of one call.
@@ -520,7 +520,7 @@ def _study_output(
     fixed: Result,
     orders: Orders,
     batches: Iterator[Parts],
-    progress: Callable[[str, float], None] | None,
+    progress: Progress | None,
 ) -> OutputStudy:
     output, mask = result.outputs[name], result.order_dependent[name]
     hashes, moved, done = np.zeros(len(orders), np.uint64), 0, 0

@@ -20,6 +20,7 @@ from npu_sim.tiling.common import (
     FieldRun,
     Raw,
     Structure,
+    WorkspaceBytes,
     ceil_div,
     nothing,
     raw_planner,
@@ -71,7 +72,7 @@ class Tiling(NamedTuple):
         int, Field("tiling key: dtypes, and whether step is int64", "110", "tilingKey")
     ]
     block_dim: Annotated[int, Field("cores that work", "vector_cores", "usedCoreNum")]
-    workspace_bytes: Annotated[int, Field("workspace of the kernel", str(SYSTEM_WORKSPACE_BYTES))]
+    workspace_bytes: WorkspaceBytes
     cores: Annotated[int, Field("cores of the SoC", "vector_cores", "totalCoreNum")]
     longer_cores: Annotated[
         int, Field("cores with one tile more", "vector_cores", "handleExtraLoopCoreNum")
@@ -88,7 +89,7 @@ class Tiling(NamedTuple):
     maximize: Annotated[int, Field("the argument", vendor="maximize")]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 

@@ -16,7 +16,7 @@ these annotations.
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from operator import attrgetter
-from typing import Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from npu_sim.cores import Device
 from npu_sim.language import Text
 
 Shape = tuple[int, ...]
+Record = TypeVar("Record")
 MAX_RANK = 8
 """Highest rank of any tensor (product document, "shape支持1-8维度")."""
 
@@ -176,6 +177,11 @@ class Field(NamedTuple):
     switch: str = ""
 
 
+BlockDim = Annotated[int, Field("cores that work", "vector_cores")]
+WorkspaceBytes = Annotated[int, Field("workspace of the kernel", str(SYSTEM_WORKSPACE_BYTES))]
+ScheduleMode = Annotated[int, Field("1 when all cores start together, else -1", "1", none=-1)]
+
+
 class Part(NamedTuple):
     """Metadata of a NamedTuple within a tiling.
 
@@ -301,7 +307,7 @@ def _within(name: str, part: Part, column: Column) -> Column:
     return Column(f"{name}.{column.path}", f"{prefix}{column.name}", column.kind, field)
 
 
-def nothing(record: Any) -> Any:
+def nothing(record: type[Record]) -> Record:
     """Return the record of a call without a tiling: every field is ``none``, ``status`` failed.
 
     Planners use it as a module constant, which Numba freezes like any number.

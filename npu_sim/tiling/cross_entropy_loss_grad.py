@@ -20,6 +20,7 @@ from npu_sim.tiling.common import (
     FieldRun,
     Part,
     Raw,
+    ScheduleMode,
     Structure,
     align,
     align_down,
@@ -86,7 +87,7 @@ class Tiling(NamedTuple):
     status: int
     block_dim: Annotated[int, Field("cores that work", "vector_cores", "usedCoreNum")]
     tiling_key: Annotated[int, Field("tiling key", "31")]
-    schedule_mode: Annotated[int, Field("1 when all cores start together, else -1", "1", none=-1)]
+    schedule_mode: ScheduleMode
     workspace_bytes: Annotated[
         int, Field("workspace of the kernel", "system_workspace_bytes + 4 * vector_cores + 32")
     ]
@@ -115,7 +116,7 @@ class Tiling(NamedTuple):
     buffers: Annotated[RowBuffers, Part("{}Size", ": bytes of the buffer")]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 
 
 def unit_columns(dtype_code: int) -> int:

@@ -17,10 +17,12 @@ from npu_sim.tiling.common import (
     BLOCK_BYTES,
     DTYPE_CODES,
     SUCCESS,
+    BlockDim,
     Field,
     FieldRun,
     Part,
     Raw,
+    ScheduleMode,
     Structure,
     align,
     align_down,
@@ -384,8 +386,8 @@ class Tiling(NamedTuple):
             "8",
         ),
     ]
-    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
-    schedule_mode: Annotated[int, Field("1 when all cores start together, else -1", "1", none=-1)]
+    block_dim: BlockDim
+    schedule_mode: ScheduleMode
     workspace_bytes: Annotated[
         int,
         Field(
@@ -406,7 +408,7 @@ class Tiling(NamedTuple):
     copies: Annotated[Copies, ELSEWHERE]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 
 
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:

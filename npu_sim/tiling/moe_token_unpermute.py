@@ -16,6 +16,7 @@ from npu_sim.tiling.common import (
     FP32,
     FP32_BYTES,
     SUCCESS,
+    BlockDim,
     Field,
     Raw,
     Structure,
@@ -97,7 +98,7 @@ class Tiling(NamedTuple):
     """
 
     status: int
-    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
+    block_dim: BlockDim
     tiling_key: Annotated[
         int, Field("tiling key: bf16 0, fp16 2, fp32 4, and what probs add", "27")
     ]
@@ -128,7 +129,7 @@ class Tiling(NamedTuple):
     ]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 
 
 def bytes_per_column(buffers: int, element_bytes: int) -> int:

@@ -118,7 +118,7 @@ class Tiling(NamedTuple):
     ub_bytes: Annotated[int, Field("usable Unified Buffer", vendor="totalUbSize")]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 
 
 class Split(NamedTuple):

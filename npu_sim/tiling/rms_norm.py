@@ -27,6 +27,7 @@ from npu_sim.tiling.common import (
     SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
     VECTOR_LANES,
+    BlockDim,
     Field,
     FieldRun,
     Part,
@@ -289,7 +290,7 @@ class Tiling(NamedTuple):
     tiling_key: Annotated[
         int, Field("tiling key: 0 normal, 1 split D, 2 merge N, 3 single row", "3")
     ]
-    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
+    block_dim: BlockDim
     workspace_bytes: Annotated[int, Field("workspace of the kernel", str(WORKSPACE_BYTES))]
     rows: Annotated[int, Field("rows", vendor="num_row")]
     columns: Annotated[int, Field("columns", vendor="num_col")]
@@ -338,7 +339,7 @@ class Tiling(NamedTuple):
     normal_flag: Annotated[int, _added("0 on these products", "", "normal_flag")]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 

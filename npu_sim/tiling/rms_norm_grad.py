@@ -34,6 +34,7 @@ from npu_sim.tiling.common import (
     FieldRun,
     Part,
     Raw,
+    ScheduleMode,
     Shape,
     Structure,
     align,
@@ -240,7 +241,7 @@ class Tiling(NamedTuple):
     status: int
     block_dim: Annotated[int, Field("cores that work", "vector_cores", "block_dim")]
     tiling_key: Annotated[int, Field("tiling key: 1 whole rows, 2 rows in pieces", "2")]
-    schedule_mode: Annotated[int, Field("1 when all cores start together, else -1", "1", none=-1)]
+    schedule_mode: ScheduleMode
     workspace_bytes: Annotated[int, Field("workspace of the kernel", WORKSPACE_BOUND)]
     rows: Annotated[int, Field("rows", vendor="row")]
     columns: Annotated[int, Field("columns", vendor="col")]
@@ -268,7 +269,7 @@ class Tiling(NamedTuple):
     splits_columns: Annotated[int, Field("1 on key 2", vendor="ub_split_dim")]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 
 
 def multiply_uint32(a: int, b: int) -> int:

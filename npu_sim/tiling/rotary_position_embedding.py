@@ -16,12 +16,14 @@ from npu_sim.tiling.common import (
     FP32_BYTES,
     SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
+    BlockDim,
     Field,
     FieldRun,
     Part,
     Raw,
     Shape,
     Structure,
+    WorkspaceBytes,
     align,
     alignment,
     ceil_div,
@@ -168,15 +170,15 @@ class Tiling(NamedTuple):
 
     status: int
     tiling_key: Annotated[int, Field("tiling key: 1011 to 1063 half, 2000 to 2221", "2221")]
-    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
-    workspace_bytes: Annotated[int, Field("workspace of the kernel", str(SYSTEM_WORKSPACE_BYTES))]
+    block_dim: BlockDim
+    workspace_bytes: WorkspaceBytes
     half: Annotated[Half, Part()]
     interleaved: Annotated[Interleaved, Part()]
 
 
-NO_HALF: Half = nothing(Half)
-NO_INTERLEAVED: Interleaved = nothing(Interleaved)
-NO_TILING: Tiling = nothing(Tiling)
+NO_HALF = nothing(Half)
+NO_INTERLEAVED = nothing(Interleaved)
+NO_TILING = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 

@@ -18,12 +18,14 @@ from npu_sim.tiling.common import (
     SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
     VECTOR_LANES,
+    BlockDim,
     Field,
     FieldRun,
     Part,
     Raw,
     Shape,
     Structure,
+    WorkspaceBytes,
     align,
     alignment,
     ceil_div,
@@ -175,15 +177,15 @@ class Tiling(NamedTuple):
     tiling_key: Annotated[
         int, Field("tiling key: 0 to 1122 half, from 20000 on interleave", "21120")
     ]
-    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
-    workspace_bytes: Annotated[int, Field("workspace of the kernel", str(SYSTEM_WORKSPACE_BYTES))]
+    block_dim: BlockDim
+    workspace_bytes: WorkspaceBytes
     half: Annotated[Half, Part()]
     interleaved: Annotated[Interleaved, Part()]
 
 
-NO_HALF: Half = nothing(Half)
-NO_INTERLEAVED: Interleaved = nothing(Interleaved)
-NO_TILING: Tiling = nothing(Tiling)
+NO_HALF = nothing(Half)
+NO_INTERLEAVED = nothing(Interleaved)
+NO_TILING = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 

@@ -19,10 +19,12 @@ from npu_sim.tiling.common import (
     FP32_BYTES,
     SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
+    BlockDim,
     Field,
     FieldRun,
     Raw,
     Structure,
+    WorkspaceBytes,
     align,
     align_down,
     alignment,
@@ -83,8 +85,8 @@ class Tiling(NamedTuple):
 
     status: int
     tiling_key: Annotated[int, Field("tiling key: 0 fp32, 1 fp16, 27 bf16", "27")]
-    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
-    workspace_bytes: Annotated[int, Field("workspace of the kernel", str(SYSTEM_WORKSPACE_BYTES))]
+    block_dim: BlockDim
+    workspace_bytes: WorkspaceBytes
     is_aligned: Annotated[
         int, Field("1 where half a row is whole blocks of 32 bytes", "1", "is32BAligned")
     ]
@@ -105,7 +107,7 @@ class Tiling(NamedTuple):
     ]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 

@@ -340,7 +340,7 @@ class _Program:
     seed: int
     emulated: Callable[..., AbstractContextManager[Emulation]]
     """Returns the block in which operators (``fused``) are emulated."""
-    progress: Callable[[str, float], None] | None
+    progress: Progress | None
 
     def trained(
         self, name: str, done: float, block: AbstractContextManager[Any]

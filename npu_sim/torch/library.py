@@ -199,7 +199,7 @@ def operator_function(name: str) -> Callable[..., Any]:
     Its results are written to ``out`` if given. The target is that of the current context
     (:func:`npu_sim.torch.use`).
     """
-    operator: Operator = load_operator(name)
+    operator = load_operator(name)
     inputs = parameters_of(operator)
     out_parameter = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
     signature = inspect.Signature([*inputs, out_parameter])
@@ -263,7 +263,7 @@ def _is_schema_value(kind: type, value: Any) -> bool:
 @cache
 def operator_of(name: str, gradient: Gradient | None = None) -> Any:
     """Register an operator of the package with PyTorch; return PyTorch's object."""
-    declared: Operator = load_operator(name)
+    declared = load_operator(name)
     parameters = parameters_of(declared)
     results = ", ".join("Tensor" for _ in declared.outputs)
     types = ", ".join(_schema_parameter(declared, parameter) for parameter in parameters)

@@ -83,7 +83,7 @@ def verify(
     seed: int = 0,
     against: Any = None,
     explain: bool = True,
-    progress: Callable[[str, float], None] | None = None,
+    progress: Progress | None = None,
     **arguments: Any,
 ) -> Verification:
     """Return whether the product can have produced measured outputs from the inputs of a call.
@@ -130,7 +130,7 @@ def verify(
     AclnnError
         When every combination refuses the call: the error of the first.
     """
-    declared: Operator = load_operator(operator)
+    declared = load_operator(operator)
     measured = _take_measured(declared, arguments)
     seconds = _second_results(against, measured)
     require_integer("budget", budget, 1, MOST_BUDGET)

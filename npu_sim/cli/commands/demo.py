@@ -124,7 +124,7 @@ def _order_text(order_dependent: int, unexpected: int) -> str:
     )
 
 
-def compare(first: Any, second: Any, data: dict[str, Any]) -> dict[str, Any]:
+def compare(first: Any, second: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     """Compare two orders of one call with each other and with a float64 sum."""
     from npu_sim.studies.precision import mixed_tolerance  # studies load Numba, the help does not
 

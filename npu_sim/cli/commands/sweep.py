@@ -20,6 +20,7 @@ from npu_sim.cores import DEFAULT_PRODUCT, default_release
 from npu_sim.framework.arguments import Number, Word
 from npu_sim.language import Verbatim, bytes_text, joined, say
 from npu_sim.operators.loading import load_operator
+from npu_sim.plans.answers import Progress
 from npu_sim.show.forms.layout import lines_table
 from npu_sim.show.summary import call_text, count_lines, outcomes_text, refusal_lines
 from npu_sim.status import UsageError
@@ -165,9 +166,7 @@ def sweep_command(operator: str, options: SweepOptions) -> None:
 
 
 def _reported(
-    swept: Callable[[Callable[[int, int], None]], Any],
-    shown: Callable[[str, float], None],
-    out: Path | None,
+    swept: Callable[[Callable[[int, int], None]], Any], shown: Progress, out: Path | None
 ) -> Any:
     """Make the sweep and report its progress; an interruption prints how to resume."""
     done, total = 0, 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import FORMATS, Caveat, Run, caveat, to_fp32
+from npu_sim.framework.vocabulary import FORMATS, Arrays, Caveat, Run, caveat, to_fp32
 from npu_sim.numbers.values import normal
 from npu_sim.tiling.apply_adam_w_v2 import CAST, STATE, path_of
 
@@ -173,9 +173,7 @@ def uncertainties(powers: Powers) -> dict[str, float]:
 
 
 @np.errstate(all="ignore")
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
+def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
     """Return the state after the step by its formula (page, "Formula")."""
     values = {name: tensor.astype(precision) for name, tensor in tensors.items()}
     lr, beta1, beta2, decay, eps = (
@@ -194,7 +192,7 @@ def formula(
     return results
 
 
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+def data(arguments: Any, seed: int) -> Arrays:
     """Return a state in training: moments of gradients of order 0.01 after a hundred updates."""
     random = np.random.default_rng(seed)
     tensors = {

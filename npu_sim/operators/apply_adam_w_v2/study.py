@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Result, Text, numpy_dtype, to_fp32
+from npu_sim.framework.vocabulary import Arrays, Result, Text, numpy_dtype, to_fp32
 from npu_sim.kernels.shared.elementwise import narrow_array
 from npu_sim.operators.apply_adam_w_v2.compute import (
     ONE,
@@ -68,14 +68,14 @@ def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
     yield rule_of_var(call, result, decayed, steps, rounds_half_away=path_of(call.case.row) != CAST)
 
 
-def state_of(call: StudyCall, scalars: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def state_of(call: StudyCall, scalars: Mapping[str, Any]) -> Arrays:
     """Return the state before the step in fp32, with the sign of the gradient."""
     names = ("grad", *STATE) if call.arguments.amsgrad else ("grad", *STATE[:3])
     old = {name: call.tensors[name].astype(np.float32) for name in names}
     return {**old, "grad": old["grad"] * scalars["sign"]}
 
 
-def largest(old: Mapping[str, np.ndarray], second: np.ndarray) -> np.ndarray:
+def largest(old: Arrays, second: np.ndarray) -> np.ndarray:
     """Return the second moments under the root: with amsgrad the largest so far."""
     return np.maximum(old["max_grad_norm"], second) if "max_grad_norm" in old else second
 
@@ -140,7 +140,7 @@ def unfused(call: StudyCall, output: str) -> Formulas:
         yield Text(text, dtype=short(var.dtype)), partial(_operation_by_operation, call, output)
 
 
-def _in_double(call: StudyCall) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+def _in_double(call: StudyCall) -> tuple[Arrays, dict[str, float]]:
     """Return the state and the scalars of PyTorch in fp64."""
     arguments = call.arguments
     state = {name: call.tensors[name].astype(FP64) for name in (*STATE[:3], "grad")}

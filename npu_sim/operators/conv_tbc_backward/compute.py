@@ -4,13 +4,12 @@ Source: specification page ``conv_tbc_backward``, "Execution" and "Formulas". Th
 imported when a call runs: plans need no kernels.
 """
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import ORDERED_ADDITIONS, Case, Run, storage_view
+from npu_sim.framework.vocabulary import ORDERED_ADDITIONS, Arrays, Case, Run, storage_view
 from npu_sim.kernels import conv_tbc_backward as kernels
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.numbers.values import normal
@@ -116,9 +115,7 @@ def fill(run: Run) -> None:
     bias[...] = narrow_array(terms, bias.dtype, saturate=run.case.profile.saturates)
 
 
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
+def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
     """Return the gradients by their formulas (page, "Formulas"), computed in ``precision``."""
     gradient, x, weight = (
         tensors[name].astype(precision) for name in ("grad_output", "input", "weight")
@@ -143,7 +140,7 @@ def formula(
     }
 
 
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+def data(arguments: Any, seed: int) -> Arrays:
     """Return random inputs like those of a speech model.
 
     Activations have order 1, weights are small, and gradients are those of a loss averaged over

@@ -3,12 +3,21 @@
 Source: specification page ``cross_entropy_loss_grad``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Case, Caveat, Run, TensorSpec, Text, caveat, numpy_dtype
+from npu_sim.framework.vocabulary import (
+    Arrays,
+    Case,
+    Caveat,
+    Run,
+    TensorSpec,
+    Text,
+    caveat,
+    numpy_dtype,
+)
 from npu_sim.operators.shared.labelled_rows.compute import (
     BLOCK_ELEMENTS,
     draw_labels,
@@ -111,9 +120,7 @@ def all_ignored(case: Case, ignored: int) -> Iterator[Caveat]:
         )
 
 
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
+def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
     """Return the gradient by its formula (page, "Formulas"), computed in ``precision``."""
     log_prob, target = tensors["log_prob"], tensors["target"]
     counted = target != arguments.ignore_index
@@ -137,7 +144,7 @@ def formula(
     return {"x_grad": out}
 
 
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+def data(arguments: Any, seed: int) -> Arrays:
     """Return random inputs like those of a classifier.
 
     log_prob is the log-softmax of normal logits; labels are uniform, and some are ignored.

@@ -3,7 +3,6 @@
 Source: specification page ``embedding_dense_backward``.
 """
 
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import (
     FORMATS,
+    Arrays,
     Case,
     Run,
     TensorSpec,
@@ -114,9 +114,7 @@ BLOCK_COLUMNS = 256
 """Columns of the formula summed at a time; limits the size of the gathered copy of grad."""
 
 
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
+def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
     """Return the sums of the rows of every index, divided by their number when scaled."""
     indices = np.trunc(tensors["indices"]).astype(np.int64).reshape(-1)
     grad = tensors["grad"]
@@ -136,7 +134,7 @@ def formula(
     return {"grad_weight": out}
 
 
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+def data(arguments: Any, seed: int) -> Arrays:
     """Return normal gradients and indices distributed as in text (Zipf's law), frequent first."""
     from npu_sim.numbers.values import normal, zipf
 

@@ -79,7 +79,7 @@ class CallTiling(NamedTuple):
         return self.element_bytes == 2
 
 
-NO_TILING: CallTiling = nothing(CallTiling)
+NO_TILING = nothing(CallTiling)
 
 
 def takes_v2(row: Any, device: Device) -> bool:

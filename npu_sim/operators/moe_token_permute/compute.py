@@ -3,13 +3,13 @@
 Source: specification page ``moe_token_permute``.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from npu_sim.framework.vocabulary import (
     Argument,
+    Arrays,
     Caveat,
     Run,
     Text,
@@ -113,9 +113,7 @@ def top_k_of(indices: tuple[int, ...]) -> int:
     return indices[1] if len(indices) == 2 else 1
 
 
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
+def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
     """Return stably sorted indices and the kept rows (page, "Formula")."""
     indices = tensors["indices"]
     first = np.argsort(indices, axis=None, kind="stable")
@@ -126,7 +124,7 @@ def formula(
     return {"permuted_tokens": tokens.astype(precision), "sorted_indices": sorted_indices}
 
 
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+def data(arguments: Any, seed: int) -> Arrays:
     """Return normal tokens and distinct experts for each token, as a router chooses them."""
     random, spec = np.random.default_rng(seed), arguments.indices
     tokens, top_k = spec.shape[0], top_k_of(spec.shape)

@@ -3,12 +3,11 @@
 Source: specification page ``moe_token_permute_grad``.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Run
+from npu_sim.framework.vocabulary import Arrays, Run
 from npu_sim.operators.shared.routed_tokens.compute import check_indices, draw, sum_rows, summed
 
 
@@ -19,9 +18,7 @@ def compute(run: Run) -> None:
     sum_rows(run, "permuted_output_grad", "input_grad", run.case.row.num_topk)
 
 
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
+def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
     """Return the sum of the rows of every token; dropped rows count as 0."""
     indices = tensors["sorted_indices"].reshape(-1, arguments.num_topk)
     return {"input_grad": summed(tensors["permuted_output_grad"], indices, precision)}

@@ -3,12 +3,12 @@
 Source: specification page ``rms_norm``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Case, Run, to_fp32, unsupported_values
+from npu_sim.framework.vocabulary import Arrays, Case, Run, to_fp32, unsupported_values
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.normalised_rows.compute import (
     draw_gamma,
@@ -57,9 +57,7 @@ def compute_rows(run: Run, split_of_case: Callable[[Case], "Split"]) -> None:
     run.caveats += overflowing_rows(run.tensors["x"].reshape(shape), rstd)
 
 
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
+def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
     """Return y and rstd by their formulas (page, "Formula")."""
     x, gamma = tensors["x"], tensors["gamma"]
     rows = x.reshape(-1, gamma.size)
@@ -68,7 +66,7 @@ def formula(
     return {"y": y.reshape(x.shape), "rstd": rstd.reshape(leading + (1,) * gamma.ndim)}
 
 
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+def data(arguments: Any, seed: int) -> Arrays:
     """Return inputs as in a trained network: activations of order 1, scales near 1."""
     random = np.random.default_rng(seed)
     gamma = draw_gamma(random, arguments.gamma)

@@ -3,13 +3,12 @@
 Source: specification page ``rms_norm_grad``.
 """
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Case, Run, unsupported_values
+from npu_sim.framework.vocabulary import Arrays, Case, Run, unsupported_values
 from npu_sim.kernels import rms_norm_grad as kernels
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.normalised_rows.compute import BLOCK_ELEMENTS, draw_gamma
@@ -46,9 +45,7 @@ def compute(run: Run) -> None:
     run.masks["dgamma"] = partial(np.full, shape[1], tiler.depends_on_arrival(case.tiling))
 
 
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
+def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
     """Return the gradients by their formulas (page, "Formulas")."""
     shape, gamma = tensors["x"].shape, tensors["gamma"].astype(precision).reshape(-1)
     rows = tensors["x"].size // gamma.size
@@ -71,7 +68,7 @@ EPSILON = np.float32(1e-6)
 """Epsilon of the forward operator."""
 
 
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+def data(arguments: Any, seed: int) -> Arrays:
     """Return inputs as in a trained network: values of order 1, scales near 1."""
     random = np.random.default_rng(seed)
     dy, x = (normal(random, spec) for spec in (arguments.dy, arguments.x))

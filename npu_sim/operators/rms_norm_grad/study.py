@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Case, Order, Result, Text, kernel_input, numpy_dtype
+from npu_sim.framework.vocabulary import (
+    Arrays,
+    Case,
+    Order,
+    Result,
+    Text,
+    kernel_input,
+    numpy_dtype,
+)
 from npu_sim.kernels.rms_norm_grad import LANES, PIECES, contributions
 from npu_sim.operators.rms_norm_grad.compute import split_of
 from npu_sim.operators.shared.normalised_rows.study import RMS_NORM
@@ -211,7 +219,7 @@ def _mean_tree(case: Case, pieces: bool) -> trees.Tree | None:
     return trees.lane_sum(columns) if split_of(case).path == LANES else trees.halving(columns)
 
 
-def _ones(call: StudyCall) -> dict[str, np.ndarray]:
+def _ones(call: StudyCall) -> Arrays:
     return {name: np.ones_like(values) for name, values in call.tensors.items()}
 
 

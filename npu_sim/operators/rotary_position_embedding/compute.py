@@ -3,12 +3,11 @@
 Source: specification page ``rotary_position_embedding``.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Run
+from npu_sim.framework.vocabulary import Arrays, Run
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.rotations.compute import angles, four_axes, rotated
 from npu_sim.tiling.rotary_position_embedding import INTERLEAVE
@@ -24,14 +23,12 @@ def compute(run: Run) -> None:
         rotate(tensors, run.case.row.mode == INTERLEAVE)
 
 
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
+def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
     """Return out by its formula (page, "Formula")."""
     x, cos, sin = (tensors[name].astype(precision) for name in ("x", "cos", "sin"))
     return {"y": x * cos + rotated(x, int(arguments.mode)) * sin}
 
 
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+def data(arguments: Any, seed: int) -> Arrays:
     """Return activations of order 1, and cos and sin of growing angles."""
     return {"x": normal(np.random.default_rng(seed), arguments.x), **angles(arguments.cos)}

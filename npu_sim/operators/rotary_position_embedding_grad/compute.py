@@ -3,13 +3,12 @@
 Source: specification page ``rotary_position_embedding_grad``.
 """
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Case, Run
+from npu_sim.framework.vocabulary import Arrays, Case, Run
 from npu_sim.numbers.values import normal
 from npu_sim.operators.rotary_position_embedding_grad.plan import (
     INTERLEAVED,
@@ -51,9 +50,7 @@ def order_of(case: Case) -> int:
     return FROM_FIRST if layout == "SBND" else BY_HEAD
 
 
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
+def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
     """Return the gradients by their formula (page, "Formula")."""
     wide = {name: array.astype(precision) for name, array in tensors.items() if array is not None}
     dy, cos, sin, mode = wide["dy"], wide["cos"], wide["sin"], int(arguments.mode)
@@ -66,7 +63,7 @@ def formula(
     return results
 
 
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+def data(arguments: Any, seed: int) -> Arrays:
     """Return gradients and activations of order 1, and cos and sin of growing angles."""
     random = np.random.default_rng(seed)
     given = {"dy": normal(random, arguments.dy), **angles(arguments.cos)}

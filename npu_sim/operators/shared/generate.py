@@ -8,6 +8,7 @@ import numpy as np
 from npu_sim.files.tensors import names_tensor_file, read_tensor
 from npu_sim.framework.vocabulary import (
     DATA,
+    Arrays,
     Operator,
     Target,
     TensorSpec,
@@ -25,7 +26,7 @@ FLOATING = ("float16", "bfloat16", "float32", "float64")
 
 def generate(
     operator: str, arguments: Mapping[str, Any], seed: int | np.random.Generator = 0
-) -> dict[str, np.ndarray]:
+) -> Arrays:
     """Return data for the input tensors of a call.
 
     Parameters
@@ -48,7 +49,7 @@ def generate(
     Raises UsageError if the operator does not exist, or a tensor does not fit in the memory of this
     machine.
     """
-    declared: Operator = load_operator(operator)
+    declared = load_operator(operator)
     given = {
         tensor.name: arguments[tensor.name]
         for tensor in declared.inputs

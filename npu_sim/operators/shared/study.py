@@ -14,6 +14,7 @@ from npu_sim.framework.arguments import CALL_OPTIONS, require_known
 from npu_sim.framework.vocabulary import (
     FORMULA,
     Arguments,
+    Arrays,
     Case,
     Operator,
     Order,
@@ -106,7 +107,7 @@ class StudyCall:
 
     operator: Operator
     """Declaration of the operator."""
-    tensors: Mapping[str, np.ndarray]
+    tensors: Arrays
     """Input tensors by name."""
     attributes: Mapping[str, Any]
     """Attributes by name."""
@@ -146,7 +147,7 @@ class StudyCall:
         call: dict[str, Any] = {**self.options, **self.tensors, **self.attributes}
         return run(self.operator.name, product=self.profile, **call)
 
-    def outputs(self, **changed: np.ndarray) -> dict[str, np.ndarray]:
+    def outputs(self, **changed: np.ndarray) -> Arrays:
         """Return the results of the call with some tensors replaced."""
         return self.with_tensors(**changed).run().outputs
 
@@ -223,11 +224,7 @@ MISCOUNTED_TERMS = 2
 
 
 def miscounted_calls(
-    call: StudyCall,
-    sampled: Mapping[str, np.ndarray],
-    rows: np.ndarray,
-    terms: np.ndarray,
-    difference: np.ndarray,
+    call: StudyCall, sampled: Arrays, rows: np.ndarray, terms: np.ndarray, difference: np.ndarray
 ) -> Iterator[tuple[str, StudyCall]]:
     """Yield calls with one sample added twice, or missing, whose term is nearest to a difference.
 
@@ -269,7 +266,7 @@ def study_call(operator: str, call: Mapping[str, Any], *, draws: bool = True) ->
     With ``draws``, shapes get drawn data and names of files are read, as there. Raises UsageError
     for an unknown argument.
     """
-    declared: Operator = load_operator(operator)
+    declared = load_operator(operator)
     profile = load_profile(call.get("product"), call.get("soc"), call.get("release"))
     if draws:
         given = {name: call[name] for name in declared.by_name if name in call}
@@ -353,7 +350,7 @@ def surviving_units(
     call: StudyCall,
     terms: tuple[str, tuple[int, int], Any],
     columns: range,
-    sums_in: Callable[[Mapping[str, np.ndarray]], np.ndarray],
+    sums_in: Callable[[Arrays], np.ndarray],
     codes: np.ndarray,
     **others: np.ndarray,
 ) -> np.ndarray:
@@ -392,11 +389,8 @@ def fold_in_arrival_order(
 
 
 def formula_results(
-    operator: str,
-    arguments: Mapping[str, Any],
-    tensors: Mapping[str, np.ndarray],
-    precision: Any = np.float64,
-) -> dict[str, np.ndarray]:
+    operator: str, arguments: Mapping[str, Any], tensors: Arrays, precision: Any = np.float64
+) -> Arrays:
     """Return the results of an operator by its formula, in NumPy and in any precision.
 
     In float64 this is the golden value of the precision studies; in float32 it is the second
@@ -419,7 +413,7 @@ def formula_results(
     dict
         Output arrays by name, in ``precision``.
     """
-    declared: Operator = load_operator(operator)
+    declared = load_operator(operator)
     return declared.hook(FORMULA)(arguments, tensors, np.dtype(precision))
 
 

@@ -3,12 +3,11 @@
 Source: specification page ``swi_glu``.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Run
+from npu_sim.framework.vocabulary import Arrays, Run
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.gated_halves.compute import (
     OVERFLOWS_BELOW,
@@ -30,14 +29,12 @@ def compute(run: Run, *, flushes: bool = False) -> None:
     run.caveats = data_caveats(run, counts)
 
 
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
+def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
     """Return out by its formula (page, "Formula")."""
     a, b = halves_of(arguments, tensors["x"], precision)
     return {"y": a * sigmoid(a) * b}
 
 
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+def data(arguments: Any, seed: int) -> Arrays:
     """Return activations of order 1."""
     return {"x": normal(np.random.default_rng(seed), arguments.x)}

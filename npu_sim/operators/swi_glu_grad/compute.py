@@ -3,12 +3,11 @@
 Source: specification page ``swi_glu_grad``.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Run
+from npu_sim.framework.vocabulary import Arrays, Run
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.gated_halves.compute import (
     OVERFLOWS_BELOW,
@@ -36,9 +35,7 @@ def compute(run: Run, *, flushes: bool = False, grad_first: bool = False) -> Non
     run.caveats = data_caveats(run, counts)
 
 
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
+def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
     """Return out by its formula (page, "Formula")."""
     a, b = halves_of(arguments, tensors["x"], precision)
     grad, s = tensors["y_grad"].astype(precision), sigmoid(a)
@@ -46,7 +43,7 @@ def formula(
     return {"x_grad": np.concatenate(halves, axis=int(arguments.dim))}
 
 
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+def data(arguments: Any, seed: int) -> Arrays:
     """Return activations and gradients of order 1."""
     random = np.random.default_rng(seed)
     return {"x": normal(random, arguments.x), "y_grad": normal(random, arguments.y_grad)}

@@ -17,6 +17,7 @@ from npu_sim.tiling.common import (
     SYSTEM_WORKSPACE_BYTES,
     Field,
     Raw,
+    WorkspaceBytes,
     align,
     align_down,
     ceil_div,
@@ -40,7 +41,7 @@ class Tiling(NamedTuple):
     status: int
     tiling_key: Annotated[int, Field("tiling key: 2 with amsgrad, else 0", "2")]
     block_dim: Annotated[int, Field("cores that work", "vector_cores", "blockNum")]
-    workspace_bytes: Annotated[int, Field("workspace of the kernel", str(SYSTEM_WORKSPACE_BYTES))]
+    workspace_bytes: WorkspaceBytes
     elements: Annotated[int, Field("elements", vendor="dim0")]
     wanted_cores: Annotated[
         int, Field("cores before the elements of a core are rounded up", "vector_cores", "coreNum")
@@ -62,7 +63,7 @@ class Tiling(NamedTuple):
     always_1: Annotated[int, Field("schedule of the vendor's library", "1", "scheMode")]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 

@@ -153,7 +153,7 @@ class Tiling(NamedTuple):
     blocks: Annotated[WeightBlocks, Part("{}")]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 

@@ -192,7 +192,7 @@ class Tiling(NamedTuple):
     copies: Annotated[Copies, Part(vendor="")]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 
 
 def bytes_of_token(problem: Problem) -> int:

@@ -19,6 +19,7 @@ from npu_sim.tiling.common import (
     SYSTEM_WORKSPACE_BYTES,
     Field,
     Raw,
+    WorkspaceBytes,
     align,
     chunk_range,
     element_bytes,
@@ -57,7 +58,7 @@ class Tiling(NamedTuple):
         ),
     ]
     block_dim: Annotated[int, Field("cores that work", "vector_cores", "numBlocks")]
-    workspace_bytes: Annotated[int, Field("workspace of the kernel", str(SYSTEM_WORKSPACE_BYTES))]
+    workspace_bytes: WorkspaceBytes
     hidden: Annotated[int, Field("columns", vendor="h")]
     tokens: Annotated[int, Field("tokens", vendor="n")]
     top_k: Annotated[int, Field("rows of a token", vendor="k")]
@@ -73,7 +74,7 @@ class Tiling(NamedTuple):
     ub_columns: Annotated[int, Field("columns at a time", "ub_bytes", "hUbFactor")]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 

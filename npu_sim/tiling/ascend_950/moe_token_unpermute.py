@@ -17,8 +17,10 @@ from npu_sim.tiling.common import (
     FP32_BYTES,
     SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
+    BlockDim,
     Field,
     Raw,
+    WorkspaceBytes,
     align,
     align_down,
     ceil_div,
@@ -51,8 +53,8 @@ class Tiling(NamedTuple):
         int,
         Field("tiling key: 30000 all tokens, 40000 all rows, 10000 some, 20000 columns", "40022"),
     ]
-    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
-    workspace_bytes: Annotated[int, Field("workspace of the kernel", str(SYSTEM_WORKSPACE_BYTES))]
+    block_dim: BlockDim
+    workspace_bytes: WorkspaceBytes
     tokens: Annotated[int, Field("tokens", "", "row")]
     hidden: Annotated[int, Field("columns", "", "h")]
     padded_hidden: Annotated[int, Field("columns in whole blocks", "hidden + 15", "hAligned")]
@@ -80,7 +82,7 @@ class Tiling(NamedTuple):
     rows: Annotated[int, Field("rows of permutedTokens", "", "activeNum")]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 UNUSED_FIELDS = {

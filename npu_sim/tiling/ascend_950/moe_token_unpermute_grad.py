@@ -18,9 +18,11 @@ from npu_sim.tiling.common import (
     SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
     VECTOR_LANES,
+    BlockDim,
     Field,
     Part,
     Raw,
+    WorkspaceBytes,
     align,
     align_down,
     bit_length,
@@ -81,8 +83,8 @@ class Tiling(NamedTuple):
         int,
         Field("tiling key: 10001 copies, 10002 in pieces, 20011 sums, 20012 in blocks", "20012"),
     ]
-    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
-    workspace_bytes: Annotated[int, Field("workspace of the kernel", str(SYSTEM_WORKSPACE_BYTES))]
+    block_dim: BlockDim
+    workspace_bytes: WorkspaceBytes
     core_entries: Annotated[int, Field("entries of a core", "tokens * num_topk")]
     longer_cores: Annotated[int, Field("cores with one entry more", "vector_cores")]
     top_k: Annotated[int, Field("entries of a token", "", "topK")]
@@ -103,7 +105,7 @@ class Tiling(NamedTuple):
     added_sum: Annotated[BinarySum, Part(prefix="added_", help=", of an added block")]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 
 
 class Problem(NamedTuple):

@@ -18,6 +18,7 @@ from npu_sim.tiling.common import (
     SUCCESS,
     UINT32_MASK,
     VECTOR_LANES,
+    BlockDim,
     Field,
     Raw,
     align,
@@ -79,7 +80,7 @@ class Tiling(NamedTuple):
 
     status: int
     tiling_key: Annotated[int, Field("tiling key: 5000 full load, 2001 split", "5000")]
-    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
+    block_dim: BlockDim
     workspace_bytes: Annotated[int, Field("workspace of the kernel", str(WORKSPACE_BYTES))]
     rows: Annotated[int, Field("rows", vendor="num_row")]
     columns: Annotated[int, Field("columns", vendor="num_col")]
@@ -111,7 +112,7 @@ class Tiling(NamedTuple):
     average_factor: Annotated[float, Field("1 / col in fp32", FP32_VALUE, "avg_factor")]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 

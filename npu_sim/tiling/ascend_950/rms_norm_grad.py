@@ -18,6 +18,7 @@ from npu_sim.tiling.common import (
     SYSTEM_WORKSPACE_BYTES,
     UINT32_MASK,
     VECTOR_LANES,
+    BlockDim,
     Field,
     Part,
     Raw,
@@ -171,7 +172,7 @@ class Tiling(NamedTuple):
     tiling_key: Annotated[
         int, Field("tiling key: 7000 columns, 7001 blocks of rows, 8000 no rows, 9000 rows", "9010")
     ]
-    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
+    block_dim: BlockDim
     schedule_mode: Annotated[int, Field("1: all cores start together", "1")]
     workspace_bytes: Annotated[
         int, Field("workspace of the kernel", f"{SYSTEM_WORKSPACE_BYTES} + 4 * vector_cores * col")
@@ -182,7 +183,7 @@ class Tiling(NamedTuple):
     nan: Annotated[NanSplit, Part()]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 
 
 def is_wide(columns: int) -> bool:

@@ -58,7 +58,7 @@ class Tiling(NamedTuple):
     column_parts: Annotated[int, Field("parts of the columns", "vector_cores", "colTileNum")]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 

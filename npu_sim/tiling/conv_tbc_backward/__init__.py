@@ -344,7 +344,7 @@ class CubeTiling(NamedTuple):
     idle_cores: int
 
 
-NO_MODEL: CubeTiling = nothing(CubeTiling)
+NO_MODEL = nothing(CubeTiling)
 
 
 class BlockRange(NamedTuple):
@@ -524,7 +524,7 @@ class Cube(NamedTuple):
     l1_bytes: Annotated[int, Field("L1 used, all buffers", EXTENT)]
 
 
-NO_CUBE: Cube = nothing(Cube)
+NO_CUBE = nothing(Cube)
 
 
 class Tiling(NamedTuple):

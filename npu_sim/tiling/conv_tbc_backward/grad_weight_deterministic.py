@@ -456,7 +456,7 @@ class DeterministicTiling(NamedTuple):
     exceeds_l1: Annotated[int, Field("1 if the rule needs more L1 than there is")]
 
 
-NO_TILING: DeterministicTiling = nothing(DeterministicTiling)
+NO_TILING = nothing(DeterministicTiling)
 
 
 def single_columns(extents: Extents, block: BaseBlock) -> int:

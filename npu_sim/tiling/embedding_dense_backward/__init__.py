@@ -20,6 +20,7 @@ from npu_sim.tiling.common import (
     FieldRun,
     Part,
     Raw,
+    ScheduleMode,
     Structure,
     align,
     ceil_div,
@@ -156,7 +157,7 @@ class Tiling(NamedTuple):
     status: int
     tiling_key: Annotated[int, Field("tiling key", "111")]
     block_dim: Annotated[int, Field("cores that work", vendor="coreNum", switch=WORKSPACE_FIELDS)]
-    schedule_mode: Annotated[int, Field("1 when all cores start together, else -1", "1", none=-1)]
+    schedule_mode: ScheduleMode
     workspace_bytes: Annotated[int, Field("workspace of the kernel itself", WORKSPACE_BOUND)]
     rows: int
     num_weights: Annotated[int, Field("rows of the output", vendor="numWeights")]
@@ -190,7 +191,7 @@ class Tiling(NamedTuple):
     ]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 
 
 def is_small_dim(tiling_key: int) -> bool:

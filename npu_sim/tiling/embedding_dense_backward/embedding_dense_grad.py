@@ -57,7 +57,7 @@ class Tiling(NamedTuple):
     counters_fit: Annotated[int, Field("whether they fit the Unified Buffer", "older")]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 
 
 def counts_size(num_weights: int, cores: int) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from npu_sim.cores import Profile
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Arrays
 from npu_sim.tools.device_kit.answers import CONFIRMED
 from npu_sim.tools.device_kit.results import Line
 from npu_sim.verdicts.answers import UNDECIDED, UNREACHABLE, OutputVerdict
@@ -36,9 +37,7 @@ class Bits:
     findings: tuple[str, ...]
 
 
-def judged_bits(
-    line: Line, profile: Profile, deterministic: bool, tensors: Mapping[str, np.ndarray]
-) -> Bits:
+def judged_bits(line: Line, profile: Profile, deterministic: bool, tensors: Arrays) -> Bits:
     """Return the verdict of ``verify`` on a call, given its inputs and measured outputs by name."""
     arguments: dict[str, Any] = {**tensors, **line.attributes}
     answer = verify(

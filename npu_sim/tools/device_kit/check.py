@@ -6,11 +6,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from npu_sim.cores import Profile, all_socs, load_profile
-from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Arrays
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.operators.loading import load_operator
 from npu_sim.operators.timelines import is_timed, timeline
@@ -160,7 +158,7 @@ class JudgedCall:
     profile: Profile
 
     @cached_property
-    def inputs(self) -> dict[str, np.ndarray]:
+    def inputs(self) -> Arrays:
         """The inputs that the device made, and those alone."""
         return {name: make_input(tensor.model_dump()) for name, tensor in self.line.inputs.items()}
 
@@ -322,9 +320,9 @@ class JudgedCall:
         if deterministic and len(mode.runs) > 1:
             findings.append("runs with deterministic computation on differ")
 
-    def tensors(self, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def tensors(self, results: Arrays) -> Arrays:
         """Return inputs and outputs of the operator, in their dtypes."""
-        operator: Operator = load_operator(self.line.operator)
+        operator = load_operator(self.line.operator)
         given = {
             name: array.view(numpy_dtype(self.line.inputs[name].dtype))
             for name, array in self.inputs.items()

@@ -118,7 +118,7 @@ def chosen_calls(
     operators = CALLS if names is None else names
     for number, name in enumerate(operators):
         progress("choosing calls", number / len(operators))
-        operator: Operator = load_operator(name)
+        operator = load_operator(name)
         try:
             if operator.supported_by(profile):
                 chosen = _calls_of(operator.on(profile), profile)
@@ -307,7 +307,7 @@ def _check_forward(
     forward: Mapping[str, Any], arguments: Mapping[str, Any], profile: Profile
 ) -> None:
     """Raise AclnnError if the product refuses the forward call that torch makes first."""
-    operator: Operator = load_operator(forward["operator"])
+    operator = load_operator(forward["operator"])
     inputs = {name: arguments.get(forward.get(name, name)) for name in operator.by_name}
     given = {name: value for name, value in inputs.items() if value is not None}
     _planned(operator.on(profile), given, profile)

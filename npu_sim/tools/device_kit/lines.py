@@ -8,7 +8,6 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.files.reading import lines_of, open_plain
 from npu_sim.framework.arguments import Values
-from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import fixed_call
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
@@ -57,7 +56,7 @@ def given_calls(
                 if "op" not in values and "schema" in values:  # the head of a recording
                     continue
                 call = call_of(values)
-                operator: Operator = load_operator(values["op"])
+                operator = load_operator(values["op"])
                 if operator.name not in names or call.kernel:
                     raise MalformedLineError(Text(other, operator=values["op"]))
                 arguments = operator_inputs(operator, values["inputs"])
@@ -163,7 +162,7 @@ def planned(call: KitCall, profile: Profile, deterministic: bool) -> dict[str, A
 
 def arguments_of_line(line: Line) -> dict[str, Any]:
     """Return the arguments of a call without data."""
-    operator: Operator = load_operator(line.operator)
+    operator = load_operator(line.operator)
     return {
         **line.derived,
         **{

@@ -4,7 +4,7 @@ A line or a result that does not have the kit's form is refused with the place i
 what is refused is one call, and the others are judged.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -21,6 +21,7 @@ from pydantic import (
 from npu_sim.files.reading import read_limited
 from npu_sim.files.tensors import read_tensor
 from npu_sim.language import Text, Verbatim
+from npu_sim.numbers.arrays import Arrays
 from npu_sim.status import UsageError, shown
 from npu_sim.tools.device_kit.run_on_device import CALLS, LAYOUTS, SCHEMA, checksum, digest_of
 
@@ -206,7 +207,7 @@ def _record(kind: type[Read], content: bytes, message: Callable[[str], str]) -> 
     raise UsageError("folder", message(why), HINT)
 
 
-def read_results(folder: Path, run: RunOfCall) -> Mapping[str, np.ndarray]:
+def read_results(folder: Path, run: RunOfCall) -> Arrays:
     """Return the results of a run by name; raises UsageError for one that is damaged."""
     results = {}
     for name, digest in run.results.items():

@@ -13,7 +13,6 @@ from npu_sim.cores import Profile
 from npu_sim.files.writing import schema
 from npu_sim.framework.arguments import Number, plain_text
 from npu_sim.framework.execution import Result
-from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import fixed_call
 from npu_sim.language import Text, joined, say, translated, translated_data
 from npu_sim.operators import plan
@@ -230,7 +229,7 @@ def nearest_answer(state: State, products: Mapping[str, Profile]) -> dict[str, A
 def _default_change(state: State, error: NpuSimError) -> list[dict[str, str]]:
     """Return the change of an invalid value to its default."""
     try:
-        operator: Operator = load_operator(state.get("operator", ""))
+        operator = load_operator(state.get("operator", ""))
         axis = operator.axis(error.argument)
     except NpuSimError:
         return []

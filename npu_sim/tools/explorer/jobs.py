@@ -155,7 +155,7 @@ def run_answer(task: Task, report: Report) -> dict[str, Any]:
     report("planning", None)
     call = call_of(task.state, task.products)
     plan(call.operator, **call.options)
-    declared: Operator = load_operator(call.operator)
+    declared = load_operator(call.operator)
     arguments = arguments_of(declared, call.arguments)
     require_runnable(arguments)
     from npu_sim.operators.shared.generate import generate  # imports kernels

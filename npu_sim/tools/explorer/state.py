@@ -103,7 +103,7 @@ def call_of(state: State, products: Mapping[str, Profile]) -> Call:
 
     Raises UsageError if a value is invalid, with the message of the command line.
     """
-    declared: Operator = load_operator(state.get("operator", ""))
+    declared = load_operator(state.get("operator", ""))
     return Call(
         operator=declared.name,
         product=state.get("product", ""),

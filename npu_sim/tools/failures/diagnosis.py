@@ -406,7 +406,7 @@ def _own_argument(operator: str | None, name: str | None) -> str | None:
     if operator is None or name is None:
         return name
     wanted = plain_name(name.split("/")[0].split(" and ")[0].split(",")[0])
-    declared: Operator = load_operator(operator)
+    declared = load_operator(operator)
     known = (
         argument
         for argument in declared.by_name
@@ -619,7 +619,7 @@ def _refused_on(operator: str | None, dtypes: Mapping[str, str]) -> list[str]:
         return []
     from npu_sim.questions.limits import limits
 
-    declared: Operator = load_operator(operator)
+    declared = load_operator(operator)
     arguments = {_own_argument(operator, name): dtype for name, dtype in dtypes.items()}
     axes = {axis.name for axis in declared.axes}
     stated: dict[str, Any] = {

@@ -54,7 +54,7 @@ class CallTiling(NamedTuple):
     v1: Annotated[v1.Tiling, Part(help=" (EmbeddingDenseGrad)")]
 
 
-NO_TILING: CallTiling = nothing(CallTiling)
+NO_TILING = nothing(CallTiling)
 
 
 def has_fitting_weights(row: Any) -> bool:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import numpy_dtype
+from npu_sim.framework.vocabulary import Arrays, numpy_dtype
 from npu_sim.tiling.rotary_position_embedding import INTERLEAVE
 
 WAVELENGTH = 10000.0
@@ -26,7 +26,7 @@ def rotated(x: np.ndarray, mode: int) -> np.ndarray:
     return np.concatenate((-high, low), axis=-1)
 
 
-def angles(spec: Any) -> dict[str, np.ndarray]:
+def angles(spec: Any) -> Arrays:
     """Return cos and sin of positions along the longest axis, as models compute them."""
     positions = np.arange(int(np.prod(spec.shape[:-1]))).reshape(*spec.shape[:-1], 1)
     pairs = np.arange(spec.shape[-1]) % max(spec.shape[-1] // 2, 1)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import (
+    Arrays,
     Caveat,
     Run,
     TensorSpec,
@@ -63,7 +64,7 @@ ROWS = "permuted_tokens", "permuted_output_grad"
 """Tensors whose rows the indices name."""
 
 
-def draw(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+def draw(arguments: Any, seed: int) -> Arrays:
     """Return normal rows and gradients, random indices, and weights with sum 1 for every token."""
     random, entries = np.random.default_rng(seed), arguments.sorted_indices.numel
     drawn = {

@@ -101,7 +101,7 @@ class Tiling(NamedTuple):
     ]
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 

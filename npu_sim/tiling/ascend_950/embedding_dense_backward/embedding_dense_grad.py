@@ -112,7 +112,7 @@ class Tiling(NamedTuple):
     scan: Scan
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 

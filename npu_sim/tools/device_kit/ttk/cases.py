@@ -17,6 +17,7 @@ import numpy as np
 from npu_sim.cores import Profile
 from npu_sim.framework.execution import Result
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Arrays
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.operators import run
 from npu_sim.operators.shared.study import study_call
@@ -136,7 +137,7 @@ class Case:
         return made if isinstance(made, Plan) and made.kernel else None
 
     @cached_property
-    def tensors(self) -> Mapping[str, np.ndarray]:
+    def tensors(self) -> Arrays:
         """The inputs of the operator."""
         return {
             name: make_input(tensor.model_dump()).view(numpy_dtype(tensor.dtype))
@@ -198,7 +199,7 @@ class Case:
         return tuple(name for name in self.compared if name in ruled)
 
     @cached_property
-    def compared(self) -> Mapping[str, np.ndarray]:
+    def compared(self) -> Arrays:
         """Outputs that the kit compares bit for bit.
 
         Left out are those that depend on the order of arrival or on a race, that are not modelled,

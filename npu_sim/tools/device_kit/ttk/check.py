@@ -20,6 +20,7 @@ from npu_sim.cores import Profile, load_profile
 from npu_sim.files.reading import read_limited
 from npu_sim.files.tensors import read_tensor
 from npu_sim.language import Text, Verbatim
+from npu_sim.numbers.arrays import Arrays
 from npu_sim.plans.answers import Progress
 from npu_sim.status import UsageError, shown
 from npu_sim.tools.device_kit.answers import (
@@ -252,7 +253,7 @@ class JudgedCase:
             folder=self.folder / DUMP,
         )
 
-    def _dumped(self) -> dict[str, np.ndarray]:
+    def _dumped(self) -> Arrays:
         """Return the dumped outputs of those that the kit compared, by name."""
         found = {}
         for place, name in enumerate(self.case.outputs):
@@ -275,7 +276,7 @@ class JudgedCase:
         return found
 
 
-def _digests(outputs: Mapping[str, np.ndarray]) -> dict[str, str]:
+def _digests(outputs: Arrays) -> dict[str, str]:
     """Return the checksums of outputs under the names that evidence has for them."""
     return {
         f"{name}.bfloat16" if str(array.dtype) == "bfloat16" else name: checksum(
