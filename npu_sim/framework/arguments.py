@@ -19,7 +19,7 @@ import numpy as np
 
 from npu_sim.framework.target import LIMITS
 from npu_sim.language import Text, Verbatim
-from npu_sim.numbers.arrays import as_array
+from npu_sim.numbers.arrays import Dtype, as_array
 from npu_sim.numbers.formats import SHORT_NAMES, SpecText, TensorSpec, canonical_dtype
 from npu_sim.plans.answers import ReadOnlyDict
 from npu_sim.status import UsageError, shown, tip
@@ -346,7 +346,7 @@ def tensor_of(name: str, value: Any) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def _needs_no_conversion(dtype: np.dtype[Any]) -> bool:
+def _needs_no_conversion(dtype: Dtype) -> bool:
     """Return whether kernels read arrays of a dtype as they are."""
     try:
         canonical_dtype(dtype)

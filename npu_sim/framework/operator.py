@@ -28,7 +28,7 @@ from npu_sim.framework.arguments import (
     Word,
 )
 from npu_sim.language import Text
-from npu_sim.numbers.arrays import Arrays
+from npu_sim.numbers.arrays import Arrays, Dtype
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import find_operator
 from npu_sim.status import TILING_FAILURE, NotModelledError, Status, UsageError, closest, tip
@@ -73,7 +73,7 @@ class Hook(Generic[Function]):
 
 COMPUTE: Hook[Callable[[Any], None]] = Hook("compute", "compute")
 FILL: Hook[Callable[[Any], None]] = Hook("fill", "compute")
-FORMULA: Hook[Callable[[Mapping[str, Any], Arrays, np.dtype[Any]], Arrays]] = Hook(
+FORMULA: Hook[Callable[[Mapping[str, Any], Arrays, Dtype], Arrays]] = Hook(
     "formula", "compute", "formula to compare with"
 )
 DATA: Hook[Callable[[Mapping[str, Any], int | np.random.Generator], Arrays]] = Hook(

@@ -14,6 +14,7 @@ import numpy as np
 
 from npu_sim.language import Text
 
+Dtype = np.dtype[Any]
 Arrays = Mapping[str, np.ndarray]
 """Arrays by the names of tensors."""
 LINE_BYTES = 64
@@ -23,22 +24,22 @@ _FIRST_BYTE: Any = ctypes.c_char.from_buffer
 
 
 @cache
-def bfloat16() -> np.dtype[Any]:
+def bfloat16() -> Dtype:
     """Return the NumPy dtype of bfloat16; ml_dtypes is imported only when it is needed."""
     import ml_dtypes
 
-    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    dtype: Dtype = np.dtype(ml_dtypes.bfloat16)
     return dtype
 
 
 @cache
-def dtype_of_name(name: str) -> np.dtype[Any]:
+def dtype_of_name(name: str) -> Dtype:
     """Return the NumPy dtype of a canonical name."""
     return bfloat16() if name == "bfloat16" else np.dtype(name)
 
 
 @lru_cache(maxsize=64)
-def dtype_name(dtype: np.dtype[Any]) -> str:
+def dtype_name(dtype: Dtype) -> str:
     """Return the name of a dtype, cached: NumPy builds it at every access."""
     return dtype.name
 
@@ -113,7 +114,7 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
         return int(array.ctypes.data)
 
 
-def aligned(shape: tuple[int, ...], dtype: np.dtype[Any] = _FP32) -> np.ndarray[Any, Any]:
+def aligned(shape: tuple[int, ...], dtype: Dtype = _FP32) -> np.ndarray[Any, Any]:
     """Return an uninitialised array that starts on a cache line."""
     memory = np.empty(prod(shape) * dtype.itemsize + LINE_BYTES, np.uint8)
     return np.ndarray(shape, dtype, memory, -address_of(memory) % LINE_BYTES)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.language import Text
-from npu_sim.numbers.arrays import as_array, dtype_name, dtype_of_name
+from npu_sim.numbers.arrays import Dtype, as_array, dtype_name, dtype_of_name
 from npu_sim.status import closest, shown
 
 LONGEST_SIZE = 100
@@ -225,7 +225,7 @@ def itemsize(dtype: Any) -> int:
     return FORMATS["hf32"].itemsize if dtype == "hf32" else _ITEMSIZES[canonical_dtype(dtype)]
 
 
-def numpy_dtype(dtype: Any) -> np.dtype[Any]:
+def numpy_dtype(dtype: Any) -> Dtype:
     """Return the NumPy dtype of ``dtype``: ml_dtypes.bfloat16 for bfloat16, float32 for hf32."""
     return dtype_of_name(FORMATS["hf32"].storage if dtype == "hf32" else canonical_dtype(dtype))
 
@@ -384,7 +384,7 @@ def _parsed(text: str) -> TensorSpec:
 
 
 @lru_cache(maxsize=1024)
-def _spec(shape: tuple[int, ...], dtype: np.dtype[Any], contiguous: bool) -> TensorSpec:
+def _spec(shape: tuple[int, ...], dtype: Dtype, contiguous: bool) -> TensorSpec:
     """Return the description of an array, cached."""
     return TensorSpec(shape, canonical_dtype(dtype), contiguous)
 
@@ -403,7 +403,7 @@ def _parse_marks(text: str) -> tuple[str, bool, str]:
 
 Array = np.ndarray[Any, Any]
 
-STORAGE: MappingProxyType[str, np.dtype[Any]] = MappingProxyType(
+STORAGE: MappingProxyType[str, Dtype] = MappingProxyType(
     {
         "float16": np.dtype(np.int16),
         "bfloat16": np.dtype(np.uint16),
@@ -412,11 +412,11 @@ STORAGE: MappingProxyType[str, np.dtype[Any]] = MappingProxyType(
 )
 """Name of a format to its storage dtype."""
 
-FORMAT_OF_STORAGE: MappingProxyType[np.dtype[Any], str] = MappingProxyType(
+FORMAT_OF_STORAGE: MappingProxyType[Dtype, str] = MappingProxyType(
     {storage: name for name, storage in STORAGE.items()}
 )
 
-UNSIGNED: MappingProxyType[int, np.dtype[Any]] = MappingProxyType(
+UNSIGNED: MappingProxyType[int, Dtype] = MappingProxyType(
     {size: np.dtype(f"u{size}") for size in (2, 4, 8)}
 )
 """Bytes of an element to the dtype of its bit pattern."""
@@ -483,7 +483,7 @@ def _as_stored(values: Array) -> Array:
 
 
 @lru_cache(maxsize=64)
-def _stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+def _stored_dtype(dtype: Dtype) -> Dtype | None:
     """Return the storage dtype of a dtype; None where it is the same."""
     stored = STORAGE.get(dtype.name, dtype)
     return None if stored == dtype else stored

@@ -17,6 +17,7 @@ from npu_sim.cores import all_socs, release_names, shipped_products
 from npu_sim.framework.operator import MISCOUNTED, PARTS, UNFUSED, VARIANTS
 from npu_sim.kernels.shared.elementwise import narrow_array, round_to_hf32, widen_array
 from npu_sim.language import Text, joined
+from npu_sim.numbers.arrays import Dtype
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.study import StudyCall
@@ -144,7 +145,7 @@ def representable(values: NDArray[Any], dtype: str) -> bool:
 
 
 def _relation(
-    given: NDArray[np.float64], expected: NDArray[np.float64], dtype: np.dtype[Any]
+    given: NDArray[np.float64], expected: NDArray[np.float64], dtype: Dtype
 ) -> Iterator[str]:
     """Yield a ratio, or else an offset, that nearly all values have to the computed ones."""
     tolerance = TOLERANCE[canonical_dtype(dtype)]

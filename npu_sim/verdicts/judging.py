@@ -26,6 +26,7 @@ from npu_sim.kernels.shared.arrival_orders import (
 from npu_sim.kernels.shared.arrival_search import ELEMENTS_TOGETHER, Effort, Finish
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Dtype
 from npu_sim.numbers.formats import FORMATS, canonical_dtype
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import LastWrites, OpenRule, Parts, Step
@@ -86,7 +87,7 @@ class Budget:
         return Budget(min(self.sums, sums), self.seed, max(1, self.whole // fraction))
 
 
-def rounded_to(dtype: np.dtype[Any], values: NDArray[Any]) -> NDArray[Any]:
+def rounded_to(dtype: Dtype, values: NDArray[Any]) -> NDArray[Any]:
     """Return computed values in the dtype in which an output is given."""
     if values.dtype == dtype:
         return values

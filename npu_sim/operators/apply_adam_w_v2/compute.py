@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import FORMATS, Arrays, Caveat, Run, caveat, to_fp32
+from npu_sim.framework.vocabulary import FORMATS, Arrays, Caveat, Dtype, Run, caveat, to_fp32
 from npu_sim.numbers.values import normal
 from npu_sim.tiling.apply_adam_w_v2 import CAST, STATE, path_of
 
@@ -173,7 +173,7 @@ def uncertainties(powers: Powers) -> dict[str, float]:
 
 
 @np.errstate(all="ignore")
-def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
+def formula(arguments: Any, tensors: Arrays, precision: Dtype) -> Arrays:
     """Return the state after the step by its formula (page, "Formula")."""
     values = {name: tensor.astype(precision) for name, tensor in tensors.items()}
     lr, beta1, beta2, decay, eps = (

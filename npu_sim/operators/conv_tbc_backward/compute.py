@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import ORDERED_ADDITIONS, Arrays, Case, Run, storage_view
+from npu_sim.framework.vocabulary import ORDERED_ADDITIONS, Arrays, Case, Dtype, Run, storage_view
 from npu_sim.kernels import conv_tbc_backward as kernels
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.numbers.values import normal
@@ -115,7 +115,7 @@ def fill(run: Run) -> None:
     bias[...] = narrow_array(terms, bias.dtype, saturate=run.case.profile.saturates)
 
 
-def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
+def formula(arguments: Any, tensors: Arrays, precision: Dtype) -> Arrays:
     """Return the gradients by their formulas (page, "Formulas"), computed in ``precision``."""
     gradient, x, weight = (
         tensors[name].astype(precision) for name in ("grad_output", "input", "weight")

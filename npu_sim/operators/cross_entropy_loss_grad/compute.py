@@ -12,6 +12,7 @@ from npu_sim.framework.vocabulary import (
     Arrays,
     Case,
     Caveat,
+    Dtype,
     Run,
     TensorSpec,
     Text,
@@ -120,7 +121,7 @@ def all_ignored(case: Case, ignored: int) -> Iterator[Caveat]:
         )
 
 
-def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
+def formula(arguments: Any, tensors: Arrays, precision: Dtype) -> Arrays:
     """Return the gradient by its formula (page, "Formulas"), computed in ``precision``."""
     log_prob, target = tensors["log_prob"], tensors["target"]
     counted = target != arguments.ignore_index

@@ -12,6 +12,7 @@ from npu_sim.framework.vocabulary import (
     FORMATS,
     Arrays,
     Case,
+    Dtype,
     Run,
     TensorSpec,
     Text,
@@ -114,7 +115,7 @@ BLOCK_COLUMNS = 256
 """Columns of the formula summed at a time; limits the size of the gathered copy of grad."""
 
 
-def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
+def formula(arguments: Any, tensors: Arrays, precision: Dtype) -> Arrays:
     """Return the sums of the rows of every index, divided by their number when scaled."""
     indices = np.trunc(tensors["indices"]).astype(np.int64).reshape(-1)
     grad = tensors["grad"]

@@ -11,6 +11,7 @@ from npu_sim.framework.vocabulary import (
     Argument,
     Arrays,
     Caveat,
+    Dtype,
     Run,
     Text,
     caveat,
@@ -113,7 +114,7 @@ def top_k_of(indices: tuple[int, ...]) -> int:
     return indices[1] if len(indices) == 2 else 1
 
 
-def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
+def formula(arguments: Any, tensors: Arrays, precision: Dtype) -> Arrays:
     """Return stably sorted indices and the kept rows (page, "Formula")."""
     indices = tensors["indices"]
     first = np.argsort(indices, axis=None, kind="stable")

@@ -5,9 +5,7 @@ Source: specification page ``moe_token_permute_grad``.
 
 from typing import Any
 
-import numpy as np
-
-from npu_sim.framework.vocabulary import Arrays, Run
+from npu_sim.framework.vocabulary import Arrays, Dtype, Run
 from npu_sim.operators.shared.routed_tokens.compute import check_indices, draw, sum_rows, summed
 
 
@@ -18,7 +16,7 @@ def compute(run: Run) -> None:
     sum_rows(run, "permuted_output_grad", "input_grad", run.case.row.num_topk)
 
 
-def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
+def formula(arguments: Any, tensors: Arrays, precision: Dtype) -> Arrays:
     """Return the sum of the rows of every token; dropped rows count as 0."""
     indices = tensors["sorted_indices"].reshape(-1, arguments.num_topk)
     return {"input_grad": summed(tensors["permuted_output_grad"], indices, precision)}

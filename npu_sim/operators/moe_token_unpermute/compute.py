@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import SCAN_ELEMENTS, Arrays, Caveat, Run, caveat
+from npu_sim.framework.vocabulary import SCAN_ELEMENTS, Arrays, Caveat, Dtype, Run, caveat
 from npu_sim.operators.shared.routed_tokens.compute import check_indices, draw, sum_rows, summed
 
 
@@ -78,7 +78,7 @@ def nonfinite_rows_of_zero_probs(run: Run) -> int:
     return sum(int(np.count_nonzero(~np.isfinite(block).all(axis=1))) for block in blocks)
 
 
-def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
+def formula(arguments: Any, tensors: Arrays, precision: Dtype) -> Arrays:
     """Return the weighted sum of the rows of every token; dropped rows count as 0."""
     rows, probs = tensors["permuted_tokens"], tensors.get("probs")
     indices = tensors["sorted_indices"].reshape(-1, 1 if probs is None else probs.shape[1])

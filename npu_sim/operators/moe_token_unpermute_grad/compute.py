@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Arrays, Caveat, Order, Run, Text, caveat
+from npu_sim.framework.vocabulary import Arrays, Caveat, Dtype, Order, Run, Text, caveat
 from npu_sim.operators.shared.routed_tokens.compute import check_indices, draw
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 
@@ -194,7 +194,7 @@ def _sums_of_dropped(indices: np.ndarray, rows: int, sums: np.ndarray) -> Iterat
         )
 
 
-def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
+def formula(arguments: Any, tensors: Arrays, precision: Dtype) -> Arrays:
     """Return the gradients in ``precision``; of several indices of a row the last wins."""
     g = tensors["unpermuted_tokens_grad"].astype(precision)
     probs, rows = tensors.get("probs"), tensors.get("permuted_tokens")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Arrays, Case, Run, to_fp32, unsupported_values
+from npu_sim.framework.vocabulary import Arrays, Case, Dtype, Run, to_fp32, unsupported_values
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.normalised_rows.compute import (
     draw_gamma,
@@ -57,7 +57,7 @@ def compute_rows(run: Run, split_of_case: Callable[[Case], "Split"]) -> None:
     run.caveats += overflowing_rows(run.tensors["x"].reshape(shape), rstd)
 
 
-def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
+def formula(arguments: Any, tensors: Arrays, precision: Dtype) -> Arrays:
     """Return y and rstd by their formulas (page, "Formula")."""
     x, gamma = tensors["x"], tensors["gamma"]
     rows = x.reshape(-1, gamma.size)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Arrays, Case, Run, unsupported_values
+from npu_sim.framework.vocabulary import Arrays, Case, Dtype, Run, unsupported_values
 from npu_sim.kernels import rms_norm_grad as kernels
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.normalised_rows.compute import BLOCK_ELEMENTS, draw_gamma
@@ -45,7 +45,7 @@ def compute(run: Run) -> None:
     run.masks["dgamma"] = partial(np.full, shape[1], tiler.depends_on_arrival(case.tiling))
 
 
-def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
+def formula(arguments: Any, tensors: Arrays, precision: Dtype) -> Arrays:
     """Return the gradients by their formulas (page, "Formulas")."""
     shape, gamma = tensors["x"].shape, tensors["gamma"].astype(precision).reshape(-1)
     rows = tensors["x"].size // gamma.size

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Arrays, Run
+from npu_sim.framework.vocabulary import Arrays, Dtype, Run
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.rotations.compute import angles, four_axes, rotated
 from npu_sim.tiling.rotary_position_embedding import INTERLEAVE
@@ -23,7 +23,7 @@ def compute(run: Run) -> None:
         rotate(tensors, run.case.row.mode == INTERLEAVE)
 
 
-def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
+def formula(arguments: Any, tensors: Arrays, precision: Dtype) -> Arrays:
     """Return out by its formula (page, "Formula")."""
     x, cos, sin = (tensors[name].astype(precision) for name in ("x", "cos", "sin"))
     return {"y": x * cos + rotated(x, int(arguments.mode)) * sin}

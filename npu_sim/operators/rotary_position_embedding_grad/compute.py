@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Arrays, Case, Run
+from npu_sim.framework.vocabulary import Arrays, Case, Dtype, Run
 from npu_sim.numbers.values import normal
 from npu_sim.operators.rotary_position_embedding_grad.plan import (
     INTERLEAVED,
@@ -50,7 +50,7 @@ def order_of(case: Case) -> int:
     return FROM_FIRST if layout == "SBND" else BY_HEAD
 
 
-def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
+def formula(arguments: Any, tensors: Arrays, precision: Dtype) -> Arrays:
     """Return the gradients by their formula (page, "Formula")."""
     wide = {name: array.astype(precision) for name, array in tensors.items() if array is not None}
     dy, cos, sin, mode = wide["dy"], wide["cos"], wide["sin"], int(arguments.mode)

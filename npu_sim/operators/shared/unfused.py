@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import FORMATS, canonical_dtype
+from npu_sim.framework.vocabulary import FORMATS, Dtype, canonical_dtype
 
 Ends = tuple[np.ndarray, np.ndarray]
 """Smallest and largest values of an output, in its dtype."""
@@ -19,7 +19,7 @@ UNITS = 2.0**-21
 """Relative error of a few operations in fp32."""
 
 
-def short(dtype: np.dtype[Any]) -> str:
+def short(dtype: Dtype) -> str:
     """Return the short name of a dtype: ``bf16``."""
     return FORMATS[canonical_dtype(dtype)].short_name
 
@@ -29,16 +29,14 @@ def is_16_bit(array: np.ndarray) -> bool:
     return array.dtype.itemsize == 2
 
 
-def rounded(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+def rounded(values: np.ndarray, dtype: Dtype) -> np.ndarray:
     """Return values in fp64 after rounding to fp32 and to a dtype."""
     from npu_sim.kernels.shared.elementwise import narrow_array
 
     return narrow_array(values.astype(np.float32), canonical_dtype(dtype)).astype(FP64)
 
 
-def ends_of(
-    values: np.ndarray, sizes: np.ndarray, dtype: np.dtype[Any], units: float = UNITS
-) -> Ends:
+def ends_of(values: np.ndarray, sizes: np.ndarray, dtype: Dtype, units: float = UNITS) -> Ends:
     """Return both ends of results in fp32, rounded to a dtype.
 
     - ``values``: the results in fp64.
@@ -54,7 +52,7 @@ def ends_of(
 
 
 def folded_in(
-    dtype: np.dtype[Any], shape: tuple[int, ...], terms: Iterable[tuple[Any, np.ndarray]]
+    dtype: Dtype, shape: tuple[int, ...], terms: Iterable[tuple[Any, np.ndarray]]
 ) -> Ends:
     """Return sums of rows that are rounded to a dtype after every addition, as by index_add.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Arrays, Run
+from npu_sim.framework.vocabulary import Arrays, Dtype, Run
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.gated_halves.compute import (
     OVERFLOWS_BELOW,
@@ -29,7 +29,7 @@ def compute(run: Run, *, flushes: bool = False) -> None:
     run.caveats = data_caveats(run, counts)
 
 
-def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
+def formula(arguments: Any, tensors: Arrays, precision: Dtype) -> Arrays:
     """Return out by its formula (page, "Formula")."""
     a, b = halves_of(arguments, tensors["x"], precision)
     return {"y": a * sigmoid(a) * b}

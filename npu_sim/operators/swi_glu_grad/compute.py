@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Arrays, Run
+from npu_sim.framework.vocabulary import Arrays, Dtype, Run
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.gated_halves.compute import (
     OVERFLOWS_BELOW,
@@ -35,7 +35,7 @@ def compute(run: Run, *, flushes: bool = False, grad_first: bool = False) -> Non
     run.caveats = data_caveats(run, counts)
 
 
-def formula(arguments: Any, tensors: Arrays, precision: np.dtype[Any]) -> Arrays:
+def formula(arguments: Any, tensors: Arrays, precision: Dtype) -> Arrays:
     """Return out by its formula (page, "Formula")."""
     a, b = halves_of(arguments, tensors["x"], precision)
     grad, s = tensors["y_grad"].astype(precision), sigmoid(a)

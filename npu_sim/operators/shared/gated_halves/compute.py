@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Caveat, Run, caveat, unsupported_values
+from npu_sim.framework.vocabulary import Caveat, Dtype, Run, caveat, unsupported_values
 
 OVERFLOWS_BELOW = (np.float32(-88.72283), np.float32(-87.33654))
 """Below this, exp(-a) is inf in fp32 (page, "Special values"); where division loses subnormal
@@ -48,7 +48,7 @@ def _found(low: int, infinite: int, near: int = 0) -> Iterator[Caveat]:
         )
 
 
-def halves_of(arguments: Any, x: np.ndarray, precision: np.dtype[Any]) -> list[np.ndarray]:
+def halves_of(arguments: Any, x: np.ndarray, precision: Dtype) -> list[np.ndarray]:
     """Return both halves of x along dim."""
     return np.split(x.astype(precision), 2, axis=int(arguments.dim))
 

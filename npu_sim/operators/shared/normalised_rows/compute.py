@@ -1,10 +1,8 @@
 """Formulas and generated data of RmsNorm and RmsNormGrad."""
 
-from typing import Any
-
 import numpy as np
 
-from npu_sim.framework.vocabulary import Caveat, TensorSpec, caveat, numpy_dtype
+from npu_sim.framework.vocabulary import Caveat, Dtype, TensorSpec, caveat, numpy_dtype
 
 BLOCK_ELEMENTS = 1 << 22
 """Elements of a formula computed at a time; limits the size of temporaries."""
@@ -20,7 +18,7 @@ def draw_gamma(random: "np.random.Generator", spec: TensorSpec) -> np.ndarray:
 
 
 def normalised_rows(
-    x: np.ndarray, gamma: np.ndarray, epsilon: float, precision: np.dtype[Any]
+    x: np.ndarray, gamma: np.ndarray, epsilon: float, precision: Dtype
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return y and rstd of rows of x by their formulas, computed in ``precision``."""
     y, rstd = np.empty(x.shape, precision), np.empty(len(x), precision)

@@ -11,6 +11,7 @@ import numpy as np
 from npu_sim.framework.vocabulary import (
     Arrays,
     Caveat,
+    Dtype,
     Run,
     TensorSpec,
     Text,
@@ -102,7 +103,7 @@ def sum_rows(run: Run, source: str, result: str, top_k: int, **order: Any) -> No
 
 
 def summed(
-    rows: np.ndarray, indices: np.ndarray, precision: np.dtype[Any], probs: np.ndarray | None = None
+    rows: np.ndarray, indices: np.ndarray, precision: Dtype, probs: np.ndarray | None = None
 ) -> np.ndarray:
     """Return the sums (tokens, hidden) of rows (rows, hidden) that indices (tokens, top_k) name.
 
