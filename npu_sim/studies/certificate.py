@@ -6,6 +6,7 @@ terms outside the smallest subtree that contains both. The tree follows from the
 (numerical tree probing). The kernel runs unmodified.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from npu_sim.framework.operator import CLAIMS
 from npu_sim.operators.shared.study import study_call
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, Outside
-from npu_sim.plans.answers import Printed, Progress
+from npu_sim.plans.answers import Printed
 from npu_sim.status import without_internal_frames
 
 MOST_RECOVERED_TERMS = 512
@@ -108,7 +109,7 @@ def certify(
     *,
     probe: bool = True,
     deterministic: bool = False,
-    progress: Progress | None = None,
+    progress: Callable[[str, float], None] | None = None,
     **call: Any,
 ) -> list[Certificate]:
     """Return the summation tree of every class of output elements of a call.

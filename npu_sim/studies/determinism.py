@@ -279,7 +279,7 @@ def study_determinism(
     random_orders: int = 32,
     seed: int = 0,
     adversarial: bool = True,
-    progress: Progress | None = None,
+    progress: Callable[[str, float], None] | None = None,
     **call: Any,
 ) -> DeterminismStudy:
     """Return the results of many legal orders of one call.

@@ -7,7 +7,7 @@ golden value is inf or nan, the result must have the same value, and these eleme
 any mean.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from math import log2
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from npu_sim.kernels.shared.elementwise import narrow_array, round_to_hf32, ulp_
 from npu_sim.language import Text
 from npu_sim.numbers.formats import FORMATS, canonical_dtype, numpy_dtype
 from npu_sim.operators.shared.study import StudyCall, formula_results, study_call
-from npu_sim.plans.answers import Printed, Progress
+from npu_sim.plans.answers import Printed
 from npu_sim.status import AclnnError, without_internal_frames
 from npu_sim.studies.determinism import Term, terms_of
 
@@ -335,7 +335,7 @@ class PrecisionStudy(Printed):
 @without_internal_frames
 @np.errstate(all="ignore")  # inf and nan are results like others
 def study_precision(
-    operator: str, *, progress: Progress | None = None, **call: Any
+    operator: str, *, progress: Callable[[str, float], None] | None = None, **call: Any
 ) -> PrecisionStudy:
     """Return the accuracy of every dtype and math type of the product on the given data.
 

@@ -83,7 +83,7 @@ def verify(
     seed: int = 0,
     against: Any = None,
     explain: bool = True,
-    progress: Progress | None = None,
+    progress: Callable[[str, float], None] | None = None,
     **arguments: Any,
 ) -> Verification:
     """Return whether the product can have produced measured outputs from the inputs of a call.
