@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from npu_sim.files.reading import YamlDocument, read_yaml
 from npu_sim.language import Text, Verbatim
-from npu_sim.product import Chip, DocumentedLimits, Product, ProductNames, near_soc
+from npu_sim.product import Chip, DocumentedLimits, Facts, Product, ProductNames, near_soc
 from npu_sim.registry import family_of
 from npu_sim.status import UsageError, shown, tip
 
@@ -32,10 +32,8 @@ RELEASES_FILE = "releases.yaml"
 """Name of the file among the profiles."""
 
 
-class ReleaseFacts(BaseModel):
+class ReleaseFacts(Facts):
     """Sources of a release."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     stands_for: str
     """The published tags and sources that it represents."""
@@ -45,10 +43,8 @@ class ReleaseFacts(BaseModel):
     """Versions of the toolkit that it represents although their numbers are those of another."""
 
 
-class ReleaseSwitch(BaseModel):
+class ReleaseSwitch(Facts):
     """One fact of an operator that depends on the release."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     help: str
     """Description."""
@@ -74,10 +70,8 @@ class ReleaseSwitch(BaseModel):
         return not self.architectures or architecture in self.architectures
 
 
-class ReleaseTable(BaseModel):
+class ReleaseTable(Facts):
     """Contents of ``configs/releases.yaml``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     default: str
     """Default release."""
@@ -361,10 +355,8 @@ class Device(NamedTuple):
     system_workspace_bytes: int
 
 
-class Profile(BaseModel):
+class Profile(Facts):
     """Simulated device: a product, one of its SoCs, and the release of its software."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     product: Product
     soc: str

@@ -17,10 +17,14 @@ Count = Annotated[int, Field(gt=0, le=65535)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Chip(BaseModel):
-    """Facts of one SoC; names carry their units."""
+class Facts(BaseModel):
+    """Facts of a file: immutable, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Chip(Facts):
+    """Facts of one SoC; names carry their units."""
 
     npu_arch: Literal[1001, 2002, 2201, 3510]
     short_soc_version: str
@@ -73,10 +77,8 @@ class Chip(BaseModel):
         return self.cube_core_count if self.cube_core_count is not None else self.ai_core_count
 
 
-class CubeRate(BaseModel):
+class CubeRate(Facts):
     """Multiplications of one dtype: ``m x n x k`` per cycle, and the k of the smallest block."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     m: Count
     n: Count
@@ -84,13 +86,11 @@ class CubeRate(BaseModel):
     block_k: Count
 
 
-class Throughput(BaseModel):
+class Throughput(Facts):
     """Published theoretical rates of one core.
 
     A timeline counts the time of a missing or null rate as 0 and reports it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     vector_elements_per_cycle: dict[str, Positive | dict[str, Positive] | None] = {}
     """By class of instruction: one rate, or one per dtype."""
@@ -102,10 +102,8 @@ DocumentedLimits = dict[str, Annotated[int, Field(gt=0, lt=1 << 63)]]
 """Limits that the product documents state for one operator, by the names in its registry entry."""
 
 
-class Product(BaseModel):
+class Product(Facts):
     """One profile file: a product with all its SoCs."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
     title: str

@@ -2,29 +2,14 @@
 
 from functools import partial
 
-from npu_sim.operators.shared.routed_tokens.study import PERMUTE, Sums, grown, places, unfused_sums
-from npu_sim.operators.shared.study import (
-    Changes,
-    InDumps,
-    StudyCall,
-    Values,
-    WrappedCall,
-    rows_of_last_axis,
-)
-from npu_sim.operators.shared.unfused import Formulas, is_16_bit
+from npu_sim.operators.shared.routed_tokens.study import PERMUTE, Sums, grown, places
+from npu_sim.operators.shared.study import Changes, InDumps, Values, WrappedCall, rows_of_last_axis
 
 SUMS = Sums("permuted_output_grad", "input_grad", "grad")
 CHANGES = Changes(grown=grown, places=places)
 
 
-claims, terms = SUMS.claims, SUMS.terms
-
-
-def unfused(call: StudyCall, output: str) -> Formulas:
-    """Yield the sums of frameworks, which round products, or every addition, to 16 bits."""
-    rows = call.tensors[SUMS.source]
-    if is_16_bit(rows):
-        yield from unfused_sums(call, SUMS)
+claims, terms, unfused = SUMS.claims, SUMS.terms, SUMS.unfused
 
 
 def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:

@@ -12,33 +12,23 @@ from npu_sim.operators.shared.routed_tokens.study import (
     arguments_in_dump,
     grown,
     places,
-    unfused_sums,
 )
 from npu_sim.operators.shared.study import (
     Changes,
     Experiment,
     InDumps,
     Shown,
-    StudyCall,
     Values,
     WrappedCall,
     rows_of_last_axis,
     run,
 )
-from npu_sim.operators.shared.unfused import Formulas, is_16_bit
 
 SUMS = Sums("permuted_tokens", "unpermuted_tokens", "tokens", skips_zeros=True)
 CHANGES = Changes(grown=grown, places=places)
 
 
-claims, terms = SUMS.claims, SUMS.terms
-
-
-def unfused(call: StudyCall, output: str) -> Formulas:
-    """Yield the sums of frameworks, which round products, or every addition, to 16 bits."""
-    rows = call.tensors[SUMS.source]
-    if is_16_bit(rows):
-        yield from unfused_sums(call, SUMS)
+claims, terms, unfused = SUMS.claims, SUMS.terms, SUMS.unfused
 
 
 def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:

@@ -16,6 +16,7 @@ from npu_sim.operators.shared.unfused import (
     Formulas,
     ends_of,
     folded_in,
+    is_16_bit,
     rounded,
     short,
 )
@@ -125,6 +126,22 @@ class Sums:
             call, terms, columns, lambda outputs: outputs[self.result][token], codes, **ones
         )
 
+    def unfused(self, call: StudyCall, output: str) -> Formulas:
+        """Yield the sums of frameworks, which round products, or every addition, to 16 bits."""
+        rows, probs = call.tensors[self.source], call.tensors.get("probs")
+        if not is_16_bit(rows):
+            return
+        dtype = short(rows.dtype)
+        if probs is not None and probs.dtype == rows.dtype:
+            text = Text("products rounded to {dtype} before the sum", dtype=dtype)
+            yield text, partial(_rounded_products, call, self)
+        orders = {"expert after expert": False, "row after row": True}
+        for order, by_row in orders.items():
+            text = Text(
+                "every product and sum rounded to {dtype}, {order}", dtype=dtype, order=Text(order)
+            )
+            yield text, partial(_rounded_sums, call, self, by_row)
+
 
 PERMUTE = Function(
     ("npu_moe_token_permute",), ("tokens", "indices", "num_out_tokens", "padded_mode"), ("tokens",)
@@ -143,21 +160,6 @@ UNPERMUTE = Function(
     ("permuted_tokens", "sorted_indices", "probs", "padded_mode", "restore_shape"),
     ("permuted_tokens", "probs"),
 )
-
-
-def unfused_sums(call: StudyCall, sums: Sums) -> Formulas:
-    """Yield the sums of the rows of every token as frameworks compute them in 16 bits."""
-    rows, probs = call.tensors[sums.source], call.tensors.get("probs")
-    dtype = short(rows.dtype)
-    if probs is not None and probs.dtype == rows.dtype:
-        text = Text("products rounded to {dtype} before the sum", dtype=dtype)
-        yield text, partial(_rounded_products, call, sums)
-    orders = {"expert after expert": False, "row after row": True}
-    for order, by_row in orders.items():
-        text = Text(
-            "every product and sum rounded to {dtype}, {order}", dtype=dtype, order=Text(order)
-        )
-        yield text, partial(_rounded_sums, call, sums, by_row)
 
 
 def _products(call: StudyCall, sums: Sums) -> np.ndarray:
