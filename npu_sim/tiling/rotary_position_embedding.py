@@ -214,6 +214,11 @@ def shape_refusal(x: Shape, cos: Shape, sin: Shape, mode: int) -> str:
     return next((name for name, refused in refusals.items() if refused), "")
 
 
+def is_repeated(p: Problem) -> bool:
+    """Return whether each axis of cos is 1 or that of x."""
+    return p.cos0 in (1, p.x0) and p.cos1 in (1, p.x1) and p.cos2 in (1, p.x2)
+
+
 def half_layout(p: Problem) -> Layout:
     """Return how half walks over x (page, "Half"); mode `NO_LAYOUT` if it takes no such shape."""
     one0, one1, one2 = p.x0 != p.cos0, p.x1 != p.cos1, p.x2 != p.cos2

@@ -55,7 +55,7 @@ def contract(row: Any, device: Device) -> int:
     is_documented, is_half = row.limits == 0, row.mode != tiler.INTERLEAVE
     if row.mode < 0 or row.mode >= tiler.MODES or (is_documented and row.mode > tiler.INTERLEAVE):
         return MODE
-    if row.cos0 not in (1, row.x0) or row.cos1 not in (1, row.x1) or row.cos2 not in (1, row.x2):
+    if not tiler.is_repeated(row):
         return BROADCAST
     if row.dim >= tiler.MOST_COLUMNS and (
         is_documented or (is_half and row.dim > tiler.MOST_COLUMNS)

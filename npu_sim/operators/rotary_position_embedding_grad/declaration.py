@@ -35,7 +35,7 @@ from npu_sim.operators.shared.rotations.declaration import (
     x_axes,
 )
 from npu_sim.tiling import rotary_position_embedding_grad as tiler
-from npu_sim.tiling.rotary_position_embedding import INTERLEAVE, MOST_COLUMNS
+from npu_sim.tiling.rotary_position_embedding import INTERLEAVE, MOST_COLUMNS, is_repeated
 
 MOST_WITH_X = 1024
 """Documented limit of B*N of half with x (page, "Contract" 5)."""
@@ -71,7 +71,7 @@ def contract(row: Any, device: Device) -> int:
     is_documented = row.limits == 0
     if row.mode < 0 or row.mode > INTERLEAVE:
         return MODE
-    if row.cos0 not in (1, row.x0) or row.cos1 not in (1, row.x1) or row.cos2 not in (1, row.x2):
+    if not is_repeated(row):
         return BROADCAST
     is_wide = is_documented or (row.mode != INTERLEAVE and row.dim > MOST_COLUMNS)
     if is_wide and row.dim >= MOST_COLUMNS:
