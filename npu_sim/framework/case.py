@@ -14,6 +14,7 @@ from npu_sim.framework.arguments import COMMON_AXES, Arguments, Number, Output, 
 from npu_sim.framework.inference import axis_value, dtype_of, size_of
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Limits, Target
+from npu_sim.numbers.arrays import Shape
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Launch, LaunchTensor, contiguous_copy
@@ -156,7 +157,7 @@ class Inspection(OfTarget):
         """Return the pattern of a tensor's axes, which attributes may decide."""
         return tensor.pattern(self.arguments)
 
-    def expected(self, tensor: Tensor, given: tuple[int, ...] = ()) -> tuple[int, ...] | None:
+    def expected(self, tensor: Tensor, given: Shape = ()) -> Shape | None:
         """Return the shape of a tensor by the sizes known so far; None when they do not decide it.
 
         Axes without a known size keep their size in a ``given`` shape of as many axes as the

@@ -22,6 +22,7 @@ from npu_sim.framework.target import Order
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import (
     Arrays,
+    Shape,
     aligned,
     as_array,
     have_own_memory,
@@ -423,7 +424,7 @@ class Run:
         return array if array.dtype.kind in "iu" else storage_view(array)
 
     @cached_property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
+    def shapes(self) -> dict[str, Shape]:
         """Shapes of the results."""
         return {name: array.shape for name, array in self.outputs.items()}
 

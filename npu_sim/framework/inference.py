@@ -20,6 +20,7 @@ from npu_sim.framework.arguments import (
     require_known,
 )
 from npu_sim.framework.operator import Operator
+from npu_sim.numbers.arrays import Shape
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import UsageError
 
@@ -239,7 +240,7 @@ def _followed(operator: Operator, of_output: bool) -> frozenset[str]:
     return frozenset(operator.expressions.keys() - decided | operator.by_name.keys())
 
 
-def read_call(operator: Operator, arguments: Arguments) -> tuple[Values, dict[str, patterns.Shape]]:
+def read_call(operator: Operator, arguments: Arguments) -> tuple[Values, dict[str, Shape]]:
     """Return the values of axes that a call determines, and the axes of its groups."""
     sizes = bound_sizes(operator, arguments)
     values: Values = {}
@@ -274,7 +275,7 @@ def axis_value(
 def call_with(
     operator: Operator,
     values: Mapping[str, Value],
-    groups: Mapping[str, patterns.Shape] | None = None,
+    groups: Mapping[str, Shape] | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the arguments of a call with these values of axes.

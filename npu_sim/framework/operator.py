@@ -28,7 +28,7 @@ from npu_sim.framework.arguments import (
     Word,
 )
 from npu_sim.language import Text
-from npu_sim.numbers.arrays import Arrays, Dtype
+from npu_sim.numbers.arrays import Arrays, Dtype, Index
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import find_operator
 from npu_sim.status import TILING_FAILURE, NotModelledError, Status, UsageError, closest, tip
@@ -82,14 +82,14 @@ DATA: Hook[Callable[[Mapping[str, Any], int | np.random.Generator], Arrays]] = H
 PROGRAM: Hook[Callable[[Plan], Program]] = Hook("program", "timeline", "timeline")
 INSTRUCTIONS: Hook[Callable[[Plan], InstructionLists]] = Hook("instructions", "timeline")
 CLAIMS: Hook[Callable[[Any], Iterator[Claim]]] = Hook("claims", "study", "summation trees")
-TERMS: Hook[Callable[[Any, str, tuple[int, ...]], list[tuple[str, float]]]] = Hook(
+TERMS: Hook[Callable[[Any, str, Index], list[tuple[str, float]]]] = Hook(
     "terms", "study", "terms of an element"
 )
 PARTS: Hook[Callable[[Any, Any, str], Iterator[Parts]]] = Hook("parts", "study")
 WRITES: Hook[Callable[[Any, Any, str], Iterator[LastWrites]]] = Hook("writes", "study")
 OPEN_RULES: Hook[Callable[[Any, Any], Iterable[OpenRule]]] = Hook("open_rules", "study")
-MISCOUNTED: Hook[Callable[[Any, str, tuple[int, ...], np.ndarray], Iterator[tuple[str, Any]]]] = (
-    Hook("miscounted", "study")
+MISCOUNTED: Hook[Callable[[Any, str, Index, np.ndarray], Iterator[tuple[str, Any]]]] = Hook(
+    "miscounted", "study"
 )
 CAUSES: Hook[Callable[[Any, str, np.ndarray], list[tuple[str, float, str]]]] = Hook(
     "causes", "study"

@@ -23,9 +23,8 @@ from math import prod
 from typing import NamedTuple
 
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Shape
 from npu_sim.status import UsageError
-
-Shape = tuple[int, ...]
 
 _ONES = ("1", "1?", "1*")
 _COUNTED = "{}"

@@ -63,7 +63,7 @@ from npu_sim.framework.operator import DATA, FORMULA, Assumed, Operator, system_
 from npu_sim.framework.patterns import Sizes
 from npu_sim.framework.target import Order, Target
 from npu_sim.language import Argument, Text, Verbatim, joined
-from npu_sim.numbers.arrays import Arrays, Dtype
+from npu_sim.numbers.arrays import Arrays, Dtype, Index, Shape
 from npu_sim.numbers.formats import (
     FORMATS,
     ORDERED_ADDITIONS,
@@ -178,6 +178,7 @@ __all__ = [
     "Dtype",
     "Evidence",
     "Field",
+    "Index",
     "Inspection",
     "IntArray",
     "Launch",
@@ -194,6 +195,7 @@ __all__ = [
     "Range",
     "Result",
     "Run",
+    "Shape",
     "Sizes",
     "Status",
     "Switch",

@@ -14,6 +14,9 @@ import numpy as np
 
 from npu_sim.language import Text
 
+Shape = tuple[int, ...]
+Index = tuple[int, ...]
+"""Position of an element."""
 Dtype = np.dtype[Any]
 Arrays = Mapping[str, np.ndarray]
 """Arrays by the names of tensors."""
@@ -114,7 +117,7 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
         return int(array.ctypes.data)
 
 
-def aligned(shape: tuple[int, ...], dtype: Dtype = _FP32) -> np.ndarray[Any, Any]:
+def aligned(shape: Shape, dtype: Dtype = _FP32) -> np.ndarray[Any, Any]:
     """Return an uninitialised array that starts on a cache line."""
     memory = np.empty(prod(shape) * dtype.itemsize + LINE_BYTES, np.uint8)
     return np.ndarray(shape, dtype, memory, -address_of(memory) % LINE_BYTES)

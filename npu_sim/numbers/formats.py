@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.language import Text
-from npu_sim.numbers.arrays import Dtype, as_array, dtype_name, dtype_of_name
+from npu_sim.numbers.arrays import Dtype, Shape, as_array, dtype_name, dtype_of_name
 from npu_sim.status import closest, shown
 
 LONGEST_SIZE = 100
@@ -33,7 +33,7 @@ def shape_text(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape)) or "scalar"
 
 
-def parse_shape(text: str) -> tuple[int, ...]:
+def parse_shape(text: str) -> Shape:
     """Read a shape as users write it; an empty text and ``scalar`` have rank 0.
 
     Raises ValueError for a size that is not an integer of 0 or more.
@@ -253,7 +253,7 @@ class TensorSpec:
         Layout name of the product's tensor descriptor, ``"ND"`` unless private.
     """
 
-    shape: tuple[int, ...]
+    shape: Shape
     dtype: str
     contiguous: bool = True
     storage_format: str = "ND"
@@ -288,7 +288,7 @@ class TensorSpec:
 
     @classmethod
     def known(
-        cls, shape: tuple[int, ...], dtype: str, contiguous: bool = True, storage_format: str = "ND"
+        cls, shape: Shape, dtype: str, contiguous: bool = True, storage_format: str = "ND"
     ) -> TensorSpec:
         """Return the description with valid fields, unchecked: int sizes >= 0, canonical dtype."""
         spec = object.__new__(cls)
@@ -352,7 +352,7 @@ class SpecText(str):
         return TensorSpec.parse(self)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """Sizes, outermost first."""
         return self.spec.shape
 
@@ -384,7 +384,7 @@ def _parsed(text: str) -> TensorSpec:
 
 
 @lru_cache(maxsize=1024)
-def _spec(shape: tuple[int, ...], dtype: Dtype, contiguous: bool) -> TensorSpec:
+def _spec(shape: Shape, dtype: Dtype, contiguous: bool) -> TensorSpec:
     """Return the description of an array, cached."""
     return TensorSpec(shape, canonical_dtype(dtype), contiguous)
 

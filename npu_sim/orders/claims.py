@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_sim.numbers.arrays import Index
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.orders import trees
 
@@ -43,7 +44,7 @@ class Claim:
     """
 
     output: str
-    element: tuple[int, ...]
+    element: Index
     elements: int
     terms: tuple[str, ...]
     tree: trees.Tree | None
@@ -84,7 +85,7 @@ class Parts:
     """Number of terms in the sum that each contribution is."""
     columns_together: int
     """Columns for which an adversarial order is chosen together."""
-    locate: Callable[[int, int], tuple[int, ...]]
+    locate: Callable[[int, int], Index]
     """Index in the output of an element, by part and column. The columns of a part are adjacent."""
     describe: Callable[[int], str]
     """Description of a contribution by its position in ``values``."""
@@ -119,7 +120,7 @@ class LastWrites(NamedTuple):
         These cores, and descriptions of their writes.
     """
 
-    place: tuple[int, ...]
+    place: Index
     values: np.ndarray
     cores: tuple[int, ...]
     names: tuple[str, ...]

@@ -12,6 +12,7 @@ from pydantic import Field, PrivateAttr, TypeAdapter, computed_field
 
 from npu_sim.cores import Profile, load_profile
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Shape
 from npu_sim.numbers.formats import itemsize
 from npu_sim.plans.answers import Evidence, Frozen, FrozenDict, Printed, ReadOnlyDict, TextField
 
@@ -105,7 +106,7 @@ class LaunchTensor(Frozen):
 
     name: TextField
     """Name of the argument, or of the tensor between two kernels; views of one storage share it."""
-    shape: tuple[int, ...]
+    shape: Shape
     """Shape as the kernel sees it."""
     dtype: str
     """Dtype as the kernel sees it."""
@@ -117,7 +118,7 @@ class LaunchTensor(Frozen):
         """Bytes of all elements."""
         return prod(self.shape) * itemsize(self.dtype)
 
-    def viewed(self, shape: tuple[int, ...], dtype: str = "") -> "LaunchTensor":
+    def viewed(self, shape: Shape, dtype: str = "") -> "LaunchTensor":
         """Return the same storage with another shape, and another dtype of the same size."""
         return LaunchTensor(
             name=self.name, shape=shape, dtype=dtype or self.dtype, intermediate=self.intermediate
@@ -157,12 +158,12 @@ class Launch(Frozen):
         return sum(tensor.bytes for tensor in self.outputs)
 
 
-def intermediate(name: str, shape: tuple[int, ...], dtype: str) -> LaunchTensor:
+def intermediate(name: str, shape: Shape, dtype: str) -> LaunchTensor:
     """Return a tensor between two launches."""
     return LaunchTensor(name=name, shape=shape, dtype=dtype, intermediate=True)
 
 
-def contiguous_copy(name: str, shape: tuple[int, ...], dtype: str, copy: str = "") -> Launch:
+def contiguous_copy(name: str, shape: Shape, dtype: str, copy: str = "") -> Launch:
     """Return the launch that copies a tensor to a contiguous one, by default ``contiguous NAME``.
 
     The kernel depends on the strides, which are not part of a plan: the launch has the name of the

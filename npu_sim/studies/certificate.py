@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.operator import CLAIMS
+from npu_sim.numbers.arrays import Index
 from npu_sim.operators.shared.study import study_call
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, Outside
@@ -36,7 +37,7 @@ class Certificate(Printed):
     """
 
     output: str
-    element: tuple[int, ...]
+    element: Index
     elements: int
     terms: tuple[str, ...]
     tree: trees.Tree | None

@@ -24,6 +24,7 @@ from npu_sim.kernels.shared.arrival_orders import (
 )
 from npu_sim.kernels.shared.elementwise import ulp_distance
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Index, Shape
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators import run
 from npu_sim.operators.shared.study import StudyCall, study_call
@@ -39,7 +40,7 @@ class Term(NamedTuple):
     value: float
 
 
-def terms_of(call: StudyCall, output: str, index: tuple[int, ...]) -> tuple[Term, ...]:
+def terms_of(call: StudyCall, output: str, index: Index) -> tuple[Term, ...]:
     """Return the terms of an output element, largest magnitude first; none without the hook."""
     if not call.operator.has_hook(TERMS):
         return ()
@@ -56,7 +57,7 @@ Orders = Mapping[str, tuple[int, tuple[int, int]]]
 class WorstElement:
     """The element with the largest spread in ulp."""
 
-    index: tuple[int, ...]
+    index: Index
     """Index in the output."""
     lowest: float
     """Lowest result: the last sum of the steps times ``factor``, rounded to the output's dtype."""
@@ -149,7 +150,7 @@ class VariableRows(Tabular):
     """Name of the output."""
     axis: Literal["row", "column", "element"]
     """Unit of ``place``: ``row``, ``column`` or ``element``."""
-    shape: tuple[int, ...]
+    shape: Shape
     """Shape of the output."""
     units: int
     """Number of its rows, columns or elements."""
@@ -174,7 +175,7 @@ class VariableRows(Tabular):
         records: NDArray[Any] = self.table[order[:count]]
         return records
 
-    def index_of(self, record: Any) -> tuple[int, ...]:
+    def index_of(self, record: Any) -> Index:
         """Return the index of a record's element in the output."""
         return tuple(int(at) for at in np.unravel_index(int(record["element"]), self.shape))
 

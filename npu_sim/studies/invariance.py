@@ -16,6 +16,7 @@ import numpy as np
 from npu_sim.cores import is_older, load_profile, release_names, shipped_products
 from npu_sim.framework.operator import CHANGES
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Index
 from npu_sim.operators.shared.study import Changes, Restore, RowCount, StudyCall, study_call
 from npu_sim.plans.answers import Printed
 from npu_sim.status import NO_PLAN, without_internal_frames
@@ -30,7 +31,7 @@ class InvarianceRow:
     change: str
     output: str
     changes: bool | None
-    first: tuple[int, ...] | None = None
+    first: Index | None = None
     before: float = 0.0
     after: float = 0.0
     note: str = ""

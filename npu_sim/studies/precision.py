@@ -18,6 +18,7 @@ from npu_sim.framework.inference import require_given
 from npu_sim.framework.operator import CAUSES, FORMULA, VARIANTS
 from npu_sim.kernels.shared.elementwise import narrow_array, round_to_hf32, ulp_distance, ulp_error
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Index
 from npu_sim.numbers.formats import FORMATS, canonical_dtype, numpy_dtype
 from npu_sim.operators.shared.study import StudyCall, formula_results, study_call
 from npu_sim.plans.answers import Printed
@@ -287,7 +288,7 @@ class OutputPrecision:
     max_ulp_of_given: float
     histogram: tuple[tuple[float, int], ...]
     verdicts: tuple[Verdict, ...]
-    worst_index: tuple[int, ...]
+    worst_index: Index
     worst_actual: float
     worst_golden: float
     worst_terms: tuple[Term, ...]
@@ -399,7 +400,7 @@ def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
         dtype = canonical_dtype(actual.dtype)
         judged = variant.compute if variant.compute == "hf32" or dtype == "float32" else dtype
         errors = np.where(np.isfinite(golden[name]), ulp_error(actual, golden[name], dtype), 0.0)
-        worst: tuple[int, ...] = (
+        worst: Index = (
             tuple(map(int, np.unravel_index(int(np.argmax(errors)), errors.shape)))
             if errors.size
             else ()

@@ -22,8 +22,8 @@ import numpy as np
 
 from npu_sim.cores import Device
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Shape as Shape  # planners import it from here
 
-Shape = tuple[int, ...]
 Record = TypeVar("Record")
 MAX_RANK = 8
 """Highest rank of any tensor (product document, "shape支持1-8维度")."""

@@ -23,6 +23,7 @@ from npu_sim.tiling.common import (
     Field,
     FieldRun,
     Raw,
+    Shape,
     Structure,
     WorkspaceBytes,
     align,
@@ -227,7 +228,7 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
     return split_at(x, dim, inputs["dtype"])
 
 
-def split_at(x: tuple[int, ...], dim: int, dtype: str) -> Problem | None:
+def split_at(x: Shape, dim: int, dtype: str) -> Problem | None:
     """Return the problem of a shape that is split along ``dim``; None if the planner fails."""
     if not -len(x) <= dim < len(x):
         return None

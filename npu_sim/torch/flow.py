@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary, WeakSet, ref
 import torch
 
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Shape
 
 COPIES = frozenset({"_to_copy", "to", "clone", "lift_fresh"})
 """Kernels whose result has the contents of their argument, apart from rounding."""
@@ -235,7 +236,7 @@ class Term:
     """Part of the formula that the tensor is, such as ``mean_square``."""
     key: tuple[int, int, int]
     """Identity of the tensor that the formula begins with."""
-    shape: tuple[int, ...]
+    shape: Shape
     """Shape of that tensor."""
     steps: frozenset[Step] = field(default=frozenset(), kw_only=True)
     """Kernels that computed the tensor from that one."""

@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import _StopRecomputationError
 
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Shape
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import find_operator
 from npu_sim.torch.flow import Flow, Kernel, Step
@@ -56,9 +57,7 @@ WITHOUT_WORK = frozenset(
 """Kernels that are not counted: they neither compute nor move data."""
 
 
-def spec_of(
-    tensor: torch.Tensor, shape: tuple[int, ...] | None = None, *, copied: bool = False
-) -> str:
+def spec_of(tensor: torch.Tensor, shape: Shape | None = None, *, copied: bool = False) -> str:
     """Return the spec of a tensor as text.
 
     - ``shape``: shape in the recorded call; the tensor's own if None.

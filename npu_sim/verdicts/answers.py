@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from npu_sim.kernels.shared.arrival_search import EXCLUDED_BY_ALL, EXCLUDED_BY_INTERVAL
 from npu_sim.kernels.shared.elementwise import ulp_distance
 from npu_sim.language import Argument, Text
+from npu_sim.numbers.arrays import Index
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.orders.claims import OpenRule, Step
 from npu_sim.plans.answers import Printed
@@ -136,7 +137,7 @@ class OutputVerdict(Printed):
     order: str
     rules: tuple[OpenRule, ...]
     cut_short: NDArray[np.bool_]
-    examine: Callable[[Sequence[tuple[int, ...]]], Mapping[tuple[int, ...], Examined]]
+    examine: Callable[[Sequence[Index]], Mapping[Index, Examined]]
     explanations: tuple[Explanation, ...] = ()
     patterns: tuple[str, ...] = ()
     rounded_from: str = ""
@@ -177,7 +178,7 @@ class OutputVerdict(Printed):
         """Whether no element is unreachable."""
         return self.counts["unreachable"] == 0
 
-    def _index(self, index: Any) -> tuple[int, ...]:
+    def _index(self, index: Any) -> Index:
         """Return an index as nonnegative integers; raises UsageError outside the shape."""
         position = tuple(int(axis_index) for axis_index in np.atleast_1d(index))
         if len(position) != self.elements.ndim or not all(
@@ -214,11 +215,11 @@ class OutputVerdict(Printed):
         return () if examined is None else examined.steps
 
     @cached_property
-    def _examinations(self) -> dict[tuple[int, ...], Examined]:
+    def _examinations(self) -> dict[Index, Examined]:
         """Elements that were examined: first the listed ones, together."""
         return dict(self.examine([at for at in self.worst if self.order_dependent[at]]))
 
-    def _examined(self, position: tuple[int, ...]) -> Examined | None:
+    def _examined(self, position: Index) -> Examined | None:
         if position not in self._examinations:
             self._examinations.update(self.examine([position]))
         return self._examinations.get(position)
@@ -277,7 +278,7 @@ class OutputVerdict(Printed):
             return "its order depends on timing, and the operator states no contributions"
         return self._examined_reason(position, examined, given)
 
-    def _beyond_rule(self, position: tuple[int, ...], given: str) -> str:
+    def _beyond_rule(self, position: Index, given: str) -> str:
         """Return that an element is beyond the bound of a rule that is not published."""
         shape = self.elements.shape
         bounds = [
@@ -296,7 +297,7 @@ class OutputVerdict(Printed):
             rule=rule.reason,
         )
 
-    def _examined_reason(self, position: tuple[int, ...], examined: Examined, given: str) -> str:
+    def _examined_reason(self, position: Index, examined: Examined, given: str) -> str:
         if self.race and examined.steps:
             return Text(
                 "{given} is {contribution}, see {race}",
@@ -359,12 +360,12 @@ class OutputVerdict(Printed):
             "{count} values are reachable, within {ulp} ulp", count=examined.values, ulp=ulp
         )
 
-    def _apart(self, position: tuple[int, ...], other: Any, before: str) -> str:
+    def _apart(self, position: Index, other: Any, before: str) -> str:
         """Return the distance of a measured element from a value as text; empty for nan."""
         ulp = self.distance(position, other)
         return "" if ulp is None else Text("{before}{ulp} ulp apart", before=before, ulp=ulp)
 
-    def distance(self, position: tuple[int, ...], other: Any) -> int | None:
+    def distance(self, position: Index, other: Any) -> int | None:
         """Return the distance of a measured element from a value, in ulp; None where one is nan."""
         given = self.given[position]
         if given != given or other != other:
@@ -375,7 +376,7 @@ class OutputVerdict(Printed):
         return int(ulp_distance(measured, compared, canonical_dtype(self.given.dtype))[0])
 
     @cached_property
-    def worst(self) -> tuple[tuple[int, ...], ...]:
+    def worst(self) -> tuple[Index, ...]:
         """Indices of the worst elements that are unreachable or undecided.
 
         Those come first that differ most from the computed values: in ulp, sums near 0 would.

@@ -26,7 +26,7 @@ from npu_sim.kernels.shared.arrival_orders import (
 from npu_sim.kernels.shared.arrival_search import ELEMENTS_TOGETHER, Effort, Finish
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.language import Text
-from npu_sim.numbers.arrays import Dtype
+from npu_sim.numbers.arrays import Dtype, Index
 from npu_sim.numbers.formats import FORMATS, canonical_dtype
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import LastWrites, OpenRule, Parts, Step
@@ -145,7 +145,7 @@ class MeasuredOutput:
                 report(self.name, done / total)
         return cut_short.reshape(codes.shape)
 
-    def examine(self, indices: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], Examined]:
+    def examine(self, indices: Sequence[Index]) -> dict[Index, Examined]:
         """Return what is known of some order-dependent elements; none without contributions."""
         if self.call.operator.has_hook(WRITES):
             return self._examine_writes(indices)
@@ -181,9 +181,7 @@ class MeasuredOutput:
             steps=() if order is None else parts.steps(part, column, order),
         )
 
-    def _examine_writes(
-        self, indices: Sequence[tuple[int, ...]]
-    ) -> dict[tuple[int, ...], Examined]:
+    def _examine_writes(self, indices: Sequence[Index]) -> dict[Index, Examined]:
         """Return what is known of elements of which the last write survives."""
         found = {}
         for rows, values, cores, names in self._writes():

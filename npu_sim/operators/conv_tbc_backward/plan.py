@@ -27,6 +27,7 @@ from npu_sim.framework.vocabulary import (
     Memory,
     OutputOrder,
     Range,
+    Shape,
     Text,
     WorkspacePart,
     caveat,
@@ -109,9 +110,6 @@ def product_kernels(case: Case) -> str:
 def converts_to_fp16(case: Case) -> bool:
     """Return whether operands are cast to fp16 before the cube unit."""
     return computed_in(case) == "float16" and case.specs["input"].dtype != "float16"
-
-
-Shape = tuple[int, ...]
 
 
 def _part(name: str, size: int, evidence: Evidence, note: str) -> WorkspacePart:

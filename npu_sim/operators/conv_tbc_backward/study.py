@@ -12,6 +12,7 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import (
     FORMULA,
+    Index,
     Result,
     Text,
     arguments_of,
@@ -212,7 +213,7 @@ def variants(call: StudyCall) -> Iterator[tuple[str, str, StudyCall]]:
         yield Text("cubeMathType {code} {name}", code=code, name=name), computed or dtype, changed
 
 
-def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
     """Return the terms of an output element in float64, by name."""
     grad, x, weight = (
         call.tensors[name].astype(np.float64) for name in ("grad_output", "input", "weight")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import FORMULA, AclnnError, Result, Text, joined
+from npu_sim.framework.vocabulary import FORMULA, AclnnError, Index, Result, Text, joined
 from npu_sim.operators.cross_entropy_loss_grad.plan import EXACT_LABELS
 from npu_sim.operators.shared.labelled_rows.study import CROSS_ENTROPY, DEFAULTS, label_ranges
 from npu_sim.operators.shared.open_rules import open_rule
@@ -161,7 +161,7 @@ def _of_megatron(call: StudyCall) -> Ends:
     return ends_of(values, np.abs(values), call.tensors["log_prob"].dtype)
 
 
-def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
     """Return the terms of an output element in float64, by name."""
     log_prob, target = call.tensors["log_prob"], int(call.tensors["target"][index[0]])
     inside = 0 <= target < log_prob.shape[1]

@@ -12,6 +12,7 @@ from npu_sim.framework.vocabulary import (
     FORMULA,
     SORTABLE_ROWS,
     Case,
+    Index,
     Order,
     Result,
     Text,
@@ -165,7 +166,7 @@ def _row_after_row(call: StudyCall) -> Ends:
 
 
 def miscounted(
-    call: StudyCall, output: str, index: tuple[int, ...], difference: np.ndarray
+    call: StudyCall, output: str, index: Index, difference: np.ndarray
 ) -> Iterator[tuple[str, StudyCall]]:
     """Yield calls with a row of grad added twice, or missing; see the hook of the declaration."""
     grad, indices = call.tensors["grad"], _row_indices(call)
@@ -292,7 +293,7 @@ def _outside(
     )
 
 
-def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
     """Return the terms of an output element in float64, by name."""
     grad, rows = call.tensors["grad"], np.flatnonzero(_row_indices(call) == index[0])
     column = grad.reshape(-1, grad.shape[-1])[rows, index[1]].astype(np.float64)

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Text
+from npu_sim.framework.vocabulary import Index, Text
 from npu_sim.operators.shared.routed_tokens.study import PERMUTE
 from npu_sim.operators.shared.study import (
     Changes,
@@ -55,7 +55,7 @@ def _term(token: int, inner: tuple[int, ...]) -> str:
     return f"tokens[{', '.join(map(str, (token, *inner)))}]"
 
 
-def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
     """Return the source of an element of permuted_tokens, or the place of a copy."""
     if output == "sorted_indices":
         return [("place", float(call.outputs()[output][index]))]

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Result, TensorSpec, Text, canonical_dtype
+from npu_sim.framework.vocabulary import Index, Result, TensorSpec, Text, canonical_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.routed_tokens.study import (
     UNPERMUTE,
@@ -160,7 +160,7 @@ def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
     yield OpenRule("permuted_tokens_grad", lowest, -lowest, reason)
 
 
-def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
     """Return the terms of an output element in float64, by name."""
     indices, top_k = call.tensors["sorted_indices"], experts(call)
     g, rows, probs = (

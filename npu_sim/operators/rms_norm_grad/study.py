@@ -11,6 +11,7 @@ import numpy as np
 from npu_sim.framework.vocabulary import (
     Arrays,
     Case,
+    Index,
     Order,
     Result,
     Text,
@@ -134,7 +135,7 @@ def _describe(cores: np.ndarray, place: int) -> str:
 
 
 def miscounted(
-    call: StudyCall, output: str, index: tuple[int, ...], difference: np.ndarray
+    call: StudyCall, output: str, index: Index, difference: np.ndarray
 ) -> Iterator[tuple[str, StudyCall]]:
     """Yield calls with a row added twice to dgamma, or missing; see the hook of the declaration."""
     if output != "dgamma":
@@ -253,7 +254,7 @@ def _mean_outside(call: StudyCall, case: Case, codes: np.ndarray) -> np.ndarray:
     return counts
 
 
-def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
     """Return the terms of an output element in float64, by name."""
     tensors = call.tensors
     gamma = tensors["gamma"].astype(np.float64).reshape(-1)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Result
+from npu_sim.framework.vocabulary import Index, Result
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.operators.shared.rotations.compute import rotated
 from npu_sim.operators.shared.rotations.study import FP64, ROTARY_MUL, attributes_of
@@ -45,7 +45,7 @@ def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, f
     return fused_differs(call, dtype, variants(call), template)
 
 
-def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
     """Return the two terms of an element in float64."""
     x, cos, sin = (call.tensors[name].astype(FP64) for name in ("x", "cos", "sin"))
     turned = rotated(x, int(call.arguments.mode))

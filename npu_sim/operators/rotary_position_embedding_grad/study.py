@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Result, Text
+from npu_sim.framework.vocabulary import Index, Result, Text
 from npu_sim.operators.rotary_position_embedding_grad.plan import ranges_of
 from npu_sim.operators.shared.rotations.compute import four_axes, rotated
 from npu_sim.operators.shared.rotations.study import FP64, ROTARY_MUL, attributes_of
@@ -26,7 +26,7 @@ claims = no_claims
 """The trees of dcos and dsin are not declared for probes."""
 
 
-def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
     """Return the terms of an element in float64: products of x and dy, or both of dx."""
     mode = int(call.arguments.mode)
     dy, cos, sin = (call.tensors[name].astype(FP64) for name in ("dy", "cos", "sin"))

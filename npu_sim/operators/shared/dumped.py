@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import inf, isfinite, prod, sqrt
 from typing import Any, NamedTuple
 
-from npu_sim.framework.vocabulary import Text
+from npu_sim.framework.vocabulary import Shape, Text
 
 UNIT = 2.0**-24
 """Relative error of an fp32 operation."""
@@ -34,7 +34,7 @@ class DumpedTensor:
     """
 
     dtype: str
-    shape: tuple[int, ...]
+    shape: Shape
     statistics: Mapping[str, float] = field(default_factory=dict)
 
     @property

@@ -16,6 +16,7 @@ from npu_sim.framework.vocabulary import (
     Arguments,
     Arrays,
     Case,
+    Index,
     Operator,
     Order,
     Profile,
@@ -169,7 +170,7 @@ def no_claims(call: StudyCall) -> Iterator[Claim]:
     yield from ()
 
 
-Terms = Callable[[StudyCall, str, tuple[int, ...]], list[tuple[str, float]]]
+Terms = Callable[[StudyCall, str, Index], list[tuple[str, float]]]
 """The hook ``terms``: from a call, an output and a place in it, the terms of this element."""
 
 
@@ -179,7 +180,7 @@ def single_terms(**names: str) -> Terms:
     ``names`` states the term of every output.
     """
 
-    def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
         results = formula_results(call.operator.name, call.arguments, call.tensors)
         return [(names[output], float(results[output][index]))]
 

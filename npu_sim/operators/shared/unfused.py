@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import FORMATS, Dtype, canonical_dtype
+from npu_sim.framework.vocabulary import FORMATS, Dtype, Shape, canonical_dtype
 
 Ends = tuple[np.ndarray, np.ndarray]
 """Smallest and largest values of an output, in its dtype."""
@@ -51,9 +51,7 @@ def ends_of(values: np.ndarray, sizes: np.ndarray, dtype: Dtype, units: float = 
     return low, high
 
 
-def folded_in(
-    dtype: Dtype, shape: tuple[int, ...], terms: Iterable[tuple[Any, np.ndarray]]
-) -> Ends:
+def folded_in(dtype: Dtype, shape: Shape, terms: Iterable[tuple[Any, np.ndarray]]) -> Ends:
     """Return sums of rows that are rounded to a dtype after every addition, as by index_add.
 
     - ``terms``: indices of rows, each at most once, and what is added to them.

@@ -30,6 +30,7 @@ import numpy as np
 from npu_sim.files.reading import open_plain, read_limited
 from npu_sim.files.tensors import read_tensor
 from npu_sim.language import Text, grouped
+from npu_sim.numbers.arrays import Shape
 from npu_sim.numbers.formats import TensorSpec, canonical_dtype, numpy_dtype
 from npu_sim.operators.shared.dumped import DumpedTensor
 from npu_sim.status import UsageError, shown
@@ -62,8 +63,8 @@ class _Storage(NamedTuple):
 class _Tensor(NamedTuple):
     storage: _Storage
     offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    shape: Shape
+    strides: Shape
 
 
 def read_dumped_tensor(path: Path) -> np.ndarray:
@@ -533,7 +534,7 @@ def _single(gradients: Any) -> Any:
     return gradients[0] if single else gradients
 
 
-def _shape(sizes: Any) -> tuple[int, ...]:
+def _shape(sizes: Any) -> Shape:
     if sizes is None:
         return ()
     legal = isinstance(sizes, list) and all(type(size) is int and size >= 0 for size in sizes)

@@ -19,6 +19,7 @@ from typing import IO, Any, NamedTuple
 
 from npu_sim.files.reading import open_plain
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Shape
 from npu_sim.status import UsageError
 from npu_sim.tiling import ATOMIC_INDEX, WORD_BYTES
 
@@ -178,7 +179,7 @@ class DumpedMemory(NamedTuple):
     """``input``, ``output`` or ``tiling``."""
     dtype: str
     """Canonical dtype; empty if undefined."""
-    shape: tuple[int, ...]
+    shape: Shape
     bytes: int
     """Bytes of its data."""
     argument: int | None

@@ -29,6 +29,7 @@ from typing import Any
 
 from npu_sim.files.reading import lines_of, open_plain
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Shape
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import UsageError
 
@@ -135,7 +136,7 @@ def tensors_of(shapes: str, dtypes: str, formats: str) -> tuple[TensorSpec | Non
     return tuple(tensors)
 
 
-def _shape(text: str) -> tuple[int, ...]:
+def _shape(text: str) -> Shape:
     axes = [axis.strip() for axis in text.strip().strip('"').strip("[]()").split(",")]
     if axes == [""]:
         return ()

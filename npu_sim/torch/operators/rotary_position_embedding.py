@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Shape
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.shared.rotations.declaration import MODES
 from npu_sim.status import NotModelledError, UsageError
@@ -145,7 +146,7 @@ class Factor(NamedTuple):
     """A factor of a product: its part and shape, its sign, and what is known of it."""
 
     part: Part
-    shape: tuple[int, ...]
+    shape: Shape
     sign: int
     rotated: Rotated | None
     is_turn: bool
@@ -454,7 +455,7 @@ def _pairs(term: Product) -> tuple[tuple[Factor, Factor], ...]:
 class Rotation(NamedTuple):
     """What a program computes as a rotation."""
 
-    shapes: list[tuple[int, ...]]
+    shapes: list[Shape]
     """Shapes of x, cos and sin."""
     mode: int
     steps: frozenset[Step]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Shape
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.torch.flow import Kept, Kernel, Step
 from npu_sim.torch.fused import Backward, Forward, FusedCall, Source
@@ -52,7 +53,7 @@ UNFUSED = Text(
 class Silu(NamedTuple):
     """silu of a tensor of this shape and dtype, and the kernel that computed it."""
 
-    shape: tuple[int, ...]
+    shape: Shape
     dtype: torch.dtype
     step: Step
     gate: Kept
