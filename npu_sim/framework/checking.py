@@ -16,7 +16,7 @@ from npu_sim.framework import checks
 from npu_sim.framework.arguments import NOT_DOCUMENTED, Arguments, Signature, cache_key
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.inference import arguments_of
-from npu_sim.framework.operator import Operator
+from npu_sim.framework.operator import Operator, PlannerMessage
 from npu_sim.framework.target import Target
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
@@ -68,7 +68,7 @@ def check_uncached(operator: Operator, arguments: Arguments, target: Target) -> 
     return case
 
 
-def _failure_message(operator: Operator, case: Case) -> tuple[str, str, str]:
+def _failure_message(operator: Operator, case: Case) -> PlannerMessage:
     if operator.planner_message is not None:
         return operator.planner_message(case)
     return (

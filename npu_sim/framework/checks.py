@@ -44,7 +44,8 @@ from npu_sim.status import (
     shown,
 )
 
-Explanation = Callable[[Inspection], tuple[str, str]]
+MessageAndHint = tuple[str, str]
+Explanation = Callable[[Inspection], MessageAndHint]
 """Message and hint of a refusal, from the call."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
 

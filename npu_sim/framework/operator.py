@@ -71,6 +71,9 @@ class Hook(Generic[Function]):
     attribute: str = ""
 
 
+PlannerMessage = tuple[str, str, str]
+"""Argument, message and hint of a call without a tiling."""
+
 COMPUTE: Hook[Callable[[Any], None]] = Hook("compute", "compute")
 FILL: Hook[Callable[[Any], None]] = Hook("fill", "compute")
 FORMULA: Hook[Callable[[Mapping[str, Any], Arrays, Dtype], Arrays]] = Hook(
@@ -295,7 +298,7 @@ class Operator:
     describe_empty: OwnHook = None
     fill: OwnHook = None
     planner_failure: Status = TILING_FAILURE
-    planner_message: Callable[[Any], tuple[str, str, str]] | None = None
+    planner_message: Callable[[Any], PlannerMessage] | None = None
     bounds: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     c_forms: tuple[Operator, ...] = ()
     c_order: tuple[str, ...] = ()
@@ -611,7 +614,7 @@ class Differences:
     used_bytes: Callable[[Any, Any, Device, Any], int] | None = SAME
     bounds: Mapping[str, Callable[[Any], int]] = SAME
     assumed: tuple[Assumed, ...] = SAME
-    planner_message: Callable[[Any], tuple[str, str, str]] | None = SAME
+    planner_message: Callable[[Any], PlannerMessage] | None = SAME
     empty: str = SAME
     absent: tuple[str, ...] = ()
 

@@ -34,6 +34,7 @@ from npu_sim.framework.arguments import (
 )
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.checking import check
+from npu_sim.framework.checks import MessageAndHint
 from npu_sim.framework.describing import (
     SYSTEM_WORKSPACE,
     Condition,
@@ -59,7 +60,14 @@ from npu_sim.framework.execution import (
     unsupported_values,
 )
 from npu_sim.framework.inference import arguments_of, bound_sizes
-from npu_sim.framework.operator import DATA, FORMULA, Assumed, Operator, system_workspace
+from npu_sim.framework.operator import (
+    DATA,
+    FORMULA,
+    Assumed,
+    Operator,
+    PlannerMessage,
+    system_workspace,
+)
 from npu_sim.framework.patterns import Sizes
 from npu_sim.framework.target import Order, Target
 from npu_sim.language import Argument, Text, Verbatim, joined
@@ -184,6 +192,7 @@ __all__ = [
     "Launch",
     "LaunchTensor",
     "Memory",
+    "MessageAndHint",
     "Number",
     "Operator",
     "Order",
@@ -191,6 +200,7 @@ __all__ = [
     "OutputOrder",
     "Part",
     "Plan",
+    "PlannerMessage",
     "Profile",
     "Range",
     "Result",

@@ -17,9 +17,11 @@ from npu_sim.framework.vocabulary import (
     Derived,
     Evidence,
     Inspection,
+    MessageAndHint,
     Number,
     Operator,
     Output,
+    PlannerMessage,
     Profile,
     Tensor,
     Text,
@@ -40,7 +42,7 @@ def dtypes_of(profile: Profile) -> list[str]:
     return [dtype for dtype in dtypes if dtype != "bfloat16" or dtype in product.cube_dtypes]
 
 
-def _negative_time_message(call: Inspection) -> tuple[str, str]:
+def _negative_time_message(call: Inspection) -> MessageAndHint:
     time, taps, pad = (call.size(name) for name in ("T", "K", "pad"))
     return Text(
         "the output would have a negative length: {formula}",
@@ -48,7 +50,7 @@ def _negative_time_message(call: Inspection) -> tuple[str, str]:
     ), f"pad >= {(taps - time) // 2}"
 
 
-def _matrix_shape_message(call: Inspection) -> tuple[str, str]:
+def _matrix_shape_message(call: Inspection) -> MessageAndHint:
     return Text(
         "pad 0 and K = T = {size}: refused on {title} at release {release}",
         size=call.size("K"),
@@ -57,7 +59,7 @@ def _matrix_shape_message(call: Inspection) -> tuple[str, str]:
     ), "pad >= 1 or K < T, or a later release"
 
 
-def _math_type_message(call: Inspection) -> tuple[str, str]:
+def _math_type_message(call: Inspection) -> MessageAndHint:
     """Return message and hint with the values of cubeMathType that the product takes."""
     dtype, chosen = call.specs["input"].dtype, int(call.arguments.cube_math_type)
     cube = call.profile.product.cube_dtypes
@@ -80,7 +82,7 @@ def _math_type_message(call: Inspection) -> tuple[str, str]:
     return message, Text("cube_math_type: {legal}", legal=" or ".join(legal))
 
 
-def _hardware_limit_message(case: Case) -> tuple[str, str, str]:
+def _hardware_limit_message(case: Case) -> PlannerMessage:
     """Return argument, message and hint for a buffer smaller than the smallest tile.
 
     The hint gives the largest K that fits; tiles grow with K.

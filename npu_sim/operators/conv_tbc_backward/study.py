@@ -28,14 +28,15 @@ from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.open_rules import any_order
 from npu_sim.operators.shared.study import (
     Experiment,
+    FoundCall,
     Function,
     InDumps,
+    NamedTerms,
     Numbers,
     OpenRule,
     Parts,
     Shown,
     StudyCall,
-    Values,
     WrappedCall,
     formula_results,
     no_claims,
@@ -213,7 +214,7 @@ def variants(call: StudyCall) -> Iterator[tuple[str, str, StudyCall]]:
         yield Text("cubeMathType {code} {name}", code=code, name=name), computed or dtype, changed
 
 
-def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
+def terms(call: StudyCall, output: str, index: Index) -> NamedTerms:
     """Return the terms of an output element in float64, by name."""
     grad, x, weight = (
         call.tensors[name].astype(np.float64) for name in ("grad_output", "input", "weight")
@@ -222,7 +223,7 @@ def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]
     if output == "grad_bias":
         rows = np.ndenumerate(grad[:, :, index[0]])
         return [(f"self[{t}, {b}]", float(value)) for (t, b), value in rows]
-    products: list[tuple[str, float]] = []
+    products: NamedTerms = []
     if output == "grad_weight":
         tap, row, column = index
         for time in range(grad.shape[0]):
@@ -241,7 +242,7 @@ def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]
     return products
 
 
-def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+def _in_dump(wrapped: WrappedCall) -> FoundCall:
     arguments = wrapped.pick("input", "weight", "bias", pad=0)
     results = {f"grad_{name}": wrapped.gradients.get(name) for name in ("input", "weight", "bias")}
     return {"grad_output": wrapped.output_gradient(), **arguments}, results

@@ -20,6 +20,7 @@ from npu_sim.framework.vocabulary import (
     Case,
     Evidence,
     Inspection,
+    MessageAndHint,
     Number,
     Operator,
     Output,
@@ -77,7 +78,7 @@ def check_unsupported(call: Inspection) -> None:
             )
 
 
-def label_message(call: Inspection) -> tuple[str, str]:
+def label_message(call: Inspection) -> MessageAndHint:
     """Return message and hint for an ignore_index that is not a label."""
     columns = call.size("C")
     return (
@@ -90,7 +91,7 @@ def label_message(call: Inspection) -> tuple[str, str]:
     )
 
 
-def beyond_documented(call: Inspection) -> tuple[str, str]:
+def beyond_documented(call: Inspection) -> MessageAndHint:
     """Return message and hint for more rows than documented, with the number that fits."""
     case = call.case()
     rows_below, largest = case.rules.rows_below, _largest_rows(case)
@@ -114,7 +115,7 @@ def beyond_documented(call: Inspection) -> tuple[str, str]:
     ), _hint(case, min(rows_below - 1, largest), hardware)
 
 
-def beyond_buffer(call: Inspection) -> tuple[str, str]:
+def beyond_buffer(call: Inspection) -> MessageAndHint:
     """Return message and hint for rows whose buffers exceed the Unified Buffer."""
     case = call.case()
     return Text(

@@ -16,7 +16,9 @@ from npu_sim.operators.shared.open_rules import open_rule
 from npu_sim.operators.shared.study import (
     Claim,
     Experiment,
+    FoundCall,
     InDumps,
+    NamedTerms,
     Numbers,
     OpenRule,
     Shown,
@@ -161,7 +163,7 @@ def _of_megatron(call: StudyCall) -> Ends:
     return ends_of(values, np.abs(values), call.tensors["log_prob"].dtype)
 
 
-def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
+def terms(call: StudyCall, output: str, index: Index) -> NamedTerms:
     """Return the terms of an output element in float64, by name."""
     log_prob, target = call.tensors["log_prob"], int(call.tensors["target"][index[0]])
     inside = 0 <= target < log_prob.shape[1]
@@ -170,7 +172,7 @@ def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]
     return [exp_term, ("-nll", -nll)] if index[1] == target else [exp_term]
 
 
-def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values] | None:
+def _in_dump(wrapped: WrappedCall) -> FoundCall | None:
     if wrapped.output_gradient(2) is not None:
         return None  # the gradient of zloss, whose other arguments are not in the dump
     arguments = wrapped.pick("target", **DEFAULTS)

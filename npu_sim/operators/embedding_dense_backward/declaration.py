@@ -24,10 +24,12 @@ from npu_sim.framework.vocabulary import (
     Evidence,
     Field,
     Inspection,
+    MessageAndHint,
     Number,
     Operator,
     Output,
     Part,
+    PlannerMessage,
     Switch,
     Tensor,
     Text,
@@ -223,14 +225,14 @@ def check_index_count(call: Inspection) -> None:
         )
 
 
-def _no_weights_message(call: Inspection) -> tuple[str, str]:
+def _no_weights_message(call: Inspection) -> MessageAndHint:
     return (
         "num_weights = 0 with scale_grad_by_freq: there is no row to scale",
         "num_weights >= 1, or scale_grad_by_freq = False",
     )
 
 
-def _scaled_message(call: Inspection) -> tuple[str, str]:
+def _scaled_message(call: Inspection) -> MessageAndHint:
     """Return message and hint for the bound on embeddingDim (product document, "约束与限制")."""
     row, device, cores = call.row, call.device, call.device.vector_cores
     index_bytes, bound_bytes = older_index_bytes(row), call.rules.scale_bound_bytes
@@ -266,7 +268,7 @@ def _scaled_message(call: Inspection) -> tuple[str, str]:
     )
 
 
-def _no_tiling_message(case: Case) -> tuple[str, str, str]:
+def _no_tiling_message(case: Case) -> PlannerMessage:
     return (
         "grad",
         Text(

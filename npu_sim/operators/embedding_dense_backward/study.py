@@ -27,8 +27,10 @@ from npu_sim.operators.shared.study import (
     Changes,
     Claim,
     Experiment,
+    FoundCall,
     Function,
     InDumps,
+    NamedTerms,
     Numbers,
     OpenRule,
     Parts,
@@ -293,7 +295,7 @@ def _outside(
     )
 
 
-def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
+def terms(call: StudyCall, output: str, index: Index) -> NamedTerms:
     """Return the terms of an output element in float64, by name."""
     grad, rows = call.tensors["grad"], np.flatnonzero(_row_indices(call) == index[0])
     column = grad.reshape(-1, grad.shape[-1])[rows, index[1]].astype(np.float64)
@@ -499,7 +501,7 @@ def _staged(
     return left_fold(chunks_of(slots, STAGE_CHUNK_SLOTS))
 
 
-def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values] | None:
+def _in_dump(wrapped: WrappedCall) -> FoundCall | None:
     """Return the gradient of a lookup, or a direct call; sparse gradients are another kernel."""
     if "num_weights" in wrapped.arguments:
         names = ("grad", "indices", "num_weights")

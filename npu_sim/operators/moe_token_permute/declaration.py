@@ -19,6 +19,7 @@ from npu_sim.framework.vocabulary import (
     Number,
     Operator,
     Output,
+    PlannerMessage,
     Tensor,
     Text,
     Word,
@@ -63,7 +64,7 @@ AXES = (
 )
 
 
-def buffer_message(case: Case) -> tuple[str, str, str]:
+def buffer_message(case: Case) -> PlannerMessage:
     """Return argument, message and hint of a call that does not fit the Unified Buffer."""
     tiling = tiler.tile(case.row, case.device, case.rules)
     ub_bytes, title = case.device.ub_bytes, case.profile.title

@@ -10,7 +10,9 @@ from npu_sim.operators.shared.routed_tokens.study import PERMUTE
 from npu_sim.operators.shared.study import (
     Changes,
     Claim,
+    FoundCall,
     InDumps,
+    NamedTerms,
     Restore,
     StudyCall,
     Values,
@@ -55,7 +57,7 @@ def _term(token: int, inner: tuple[int, ...]) -> str:
     return f"tokens[{', '.join(map(str, (token, *inner)))}]"
 
 
-def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
+def terms(call: StudyCall, output: str, index: Index) -> NamedTerms:
     """Return the source of an element of permuted_tokens, or the place of a copy."""
     if output == "sorted_indices":
         return [("place", float(call.outputs()[output][index]))]
@@ -115,7 +117,7 @@ def _restored(
 CHANGES = Changes(others=_batches)
 
 
-def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+def _in_dump(wrapped: WrappedCall) -> FoundCall:
     results = {"permuted_tokens": wrapped.output(0), "sorted_indices": wrapped.output(1)}
     return wrapped.pick("tokens", "indices", num_out_tokens=0, padded_mode=False), results
 

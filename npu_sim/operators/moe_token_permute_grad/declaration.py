@@ -15,9 +15,11 @@ from npu_sim.framework.vocabulary import (
     Derived,
     Evidence,
     Inspection,
+    MessageAndHint,
     Number,
     Operator,
     Output,
+    PlannerMessage,
     Tensor,
     Text,
     Word,
@@ -56,7 +58,7 @@ def check_entries(call: Inspection) -> None:
         )
 
 
-def _documented_message(call: Inspection) -> tuple[str, str]:
+def _documented_message(call: Inspection) -> MessageAndHint:
     """Return message and hint for num_topk beyond its documented bound.
 
     Source: page, "The real breaking point".
@@ -93,7 +95,7 @@ def _documented_message(call: Inspection) -> tuple[str, str]:
     )
 
 
-def _buffer_message(case: Case) -> tuple[str, str, str]:
+def _buffer_message(case: Case) -> PlannerMessage:
     return buffer_message(case, "indices", moe.INDEX_BYTES, case.row.num_topk, "num_topk")
 
 

@@ -3,7 +3,13 @@
 from functools import partial
 
 from npu_sim.operators.shared.routed_tokens.study import PERMUTE, Sums, grown, places
-from npu_sim.operators.shared.study import Changes, InDumps, Values, WrappedCall, rows_of_last_axis
+from npu_sim.operators.shared.study import (
+    Changes,
+    FoundCall,
+    InDumps,
+    WrappedCall,
+    rows_of_last_axis,
+)
 
 SUMS = Sums("permuted_output_grad", "input_grad", "grad")
 CHANGES = Changes(grown=grown, places=places)
@@ -12,7 +18,7 @@ CHANGES = Changes(grown=grown, places=places)
 claims, terms, unfused = SUMS.claims, SUMS.terms, SUMS.unfused
 
 
-def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+def _in_dump(wrapped: WrappedCall) -> FoundCall:
     indices = wrapped.tensor("indices")
     arguments = {
         "permuted_output_grad": wrapped.output_gradient(),

@@ -11,8 +11,10 @@ from npu_sim.framework.vocabulary import (
     Derived,
     Evidence,
     Inspection,
+    MessageAndHint,
     Operator,
     Output,
+    PlannerMessage,
     Text,
     checks,
 )
@@ -31,7 +33,7 @@ from npu_sim.operators.shared.routed_tokens.declaration import (
 from npu_sim.tiling import moe_token_unpermute as tiler
 
 
-def _topk_message(call: Inspection) -> tuple[str, str]:
+def _topk_message(call: Inspection) -> MessageAndHint:
     """Return message and hint for num_topk beyond the limit (page, "Where 512 comes from")."""
     size, hidden = call.specs["permuted_tokens"].itemsize, call.size("hidden")
     ub_bytes, entry = call.device.ub_bytes, tiler.bytes_of_entry(probs_code(call))
@@ -50,7 +52,7 @@ def _topk_message(call: Inspection) -> tuple[str, str]:
     )
 
 
-def _rows_message(call: Inspection) -> tuple[str, str]:
+def _rows_message(call: Inspection) -> MessageAndHint:
     rows, entries = call.size("rows"), call.size("entries")
     return Text(
         "permuted_tokens has {rows} rows, sorted_indices only {entries} elements",
@@ -62,7 +64,7 @@ def _rows_message(call: Inspection) -> tuple[str, str]:
     )
 
 
-def _buffer_message(case: Case) -> tuple[str, str, str]:
+def _buffer_message(case: Case) -> PlannerMessage:
     return buffer_message(
         case, entry_name(case), tiler.bytes_of_entry(probs_code(case)), case.row.top_k, "probs"
     )

@@ -16,9 +16,9 @@ from npu_sim.operators.shared.routed_tokens.study import (
 from npu_sim.operators.shared.study import (
     Changes,
     Experiment,
+    FoundCall,
     InDumps,
     Shown,
-    Values,
     WrappedCall,
     rows_of_last_axis,
     run,
@@ -31,7 +31,7 @@ CHANGES = Changes(grown=grown, places=places)
 claims, terms, unfused = SUMS.claims, SUMS.terms, SUMS.unfused
 
 
-def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+def _in_dump(wrapped: WrappedCall) -> FoundCall:
     return arguments_in_dump(wrapped), {"unpermuted_tokens": wrapped.output(0)}
 
 

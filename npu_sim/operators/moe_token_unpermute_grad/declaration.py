@@ -15,8 +15,10 @@ from npu_sim.framework.vocabulary import (
     Derived,
     Evidence,
     Inspection,
+    MessageAndHint,
     Operator,
     Output,
+    PlannerMessage,
     Switch,
     Tensor,
     TensorSpec,
@@ -41,7 +43,7 @@ def _rows_of(specs: Mapping[str, TensorSpec]) -> int:
     return specs["permuted_tokens" if "permuted_tokens" in specs else "sorted_indices"].shape[0]
 
 
-def _missing_message(call: Inspection) -> tuple[str, str]:
+def _missing_message(call: Inspection) -> MessageAndHint:
     return (
         "permuted_tokens is missing",
         Text(
@@ -53,7 +55,7 @@ def _missing_message(call: Inspection) -> tuple[str, str]:
     )
 
 
-def _rows_message(call: Inspection) -> tuple[str, str]:
+def _rows_message(call: Inspection) -> MessageAndHint:
     rows, entries = call.size("rows"), call.size("entries")
     message = Text(
         "permuted_tokens has {rows} rows, sorted_indices {entries} elements",
@@ -70,7 +72,7 @@ def _rows_message(call: Inspection) -> tuple[str, str]:
     )
 
 
-def _buffer_message(case: Case) -> tuple[str, str, str]:
+def _buffer_message(case: Case) -> PlannerMessage:
     ub_bytes, title = case.device.ub_bytes, case.profile.title
     return (
         "unpermuted_tokens_grad",

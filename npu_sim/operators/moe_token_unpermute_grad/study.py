@@ -18,12 +18,13 @@ from npu_sim.operators.shared.study import (
     Changes,
     Claim,
     Experiment,
+    FoundCall,
     InDumps,
     LastWrites,
+    NamedTerms,
     OpenRule,
     Shown,
     StudyCall,
-    Values,
     WrappedCall,
     different,
     folded,
@@ -160,7 +161,7 @@ def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
     yield OpenRule("permuted_tokens_grad", lowest, -lowest, reason)
 
 
-def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
+def terms(call: StudyCall, output: str, index: Index) -> NamedTerms:
     """Return the terms of an output element in float64, by name."""
     indices, top_k = call.tensors["sorted_indices"], experts(call)
     g, rows, probs = (
@@ -187,7 +188,7 @@ def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]
     ]
 
 
-def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+def _in_dump(wrapped: WrappedCall) -> FoundCall:
     arguments = {"unpermuted_tokens_grad": wrapped.output_gradient()}
     results = {
         "permuted_tokens_grad": wrapped.gradients.get("permuted_tokens"),

@@ -22,11 +22,11 @@ from npu_sim.operators.shared.open_rules import between
 from npu_sim.operators.shared.study import (
     Claim,
     Experiment,
+    FoundCall,
     InDumps,
     OpenRule,
     Shown,
     StudyCall,
-    Values,
     WrappedCall,
     single_terms,
     study_call,
@@ -86,7 +86,7 @@ def _operands(call: StudyCall) -> tuple[np.ndarray, np.ndarray, float]:
     return call.tensors["x"], call.tensors["gamma"], float(call.arguments.epsilon)
 
 
-def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+def _in_dump(wrapped: WrappedCall) -> FoundCall:
     results = {"y": wrapped.output(0), "rstd": wrapped.output(1)}
     return wrapped.pick("x", "gamma", epsilon=1e-6), results
 

@@ -16,6 +16,7 @@ from npu_sim.framework.vocabulary import (
     Case,
     Evidence,
     Inspection,
+    MessageAndHint,
     Operator,
     Output,
     Profile,
@@ -69,7 +70,7 @@ SIZE_LIMIT = 2**32
 
 
 def _wrap_message(name: str) -> Any:
-    def message_of(call: Inspection) -> tuple[str, str]:
+    def message_of(call: Inspection) -> MessageAndHint:
         size = call.size(name)
         return Text(
             "{name} = {size}: the product computes it in 32 bits, where it would become "
@@ -82,7 +83,7 @@ def _wrap_message(name: str) -> Any:
     return message_of
 
 
-def _width_message(call: Inspection) -> tuple[str, str]:
+def _width_message(call: Inspection) -> MessageAndHint:
     columns, step = call.size("col"), tiler.ASCEND_910_COLUMNS
     below = columns // step * step
     return Text(

@@ -24,7 +24,9 @@ from npu_sim.operators.shared.normalised_rows.study import RMS_NORM
 from npu_sim.operators.shared.study import (
     Claim,
     Experiment,
+    FoundCall,
     InDumps,
+    NamedTerms,
     Parts,
     Shown,
     Spread,
@@ -254,7 +256,7 @@ def _mean_outside(call: StudyCall, case: Case, codes: np.ndarray) -> np.ndarray:
     return counts
 
 
-def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
+def terms(call: StudyCall, output: str, index: Index) -> NamedTerms:
     """Return the terms of an output element in float64, by name."""
     tensors = call.tensors
     gamma = tensors["gamma"].astype(np.float64).reshape(-1)
@@ -274,7 +276,7 @@ def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]
     ]
 
 
-def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+def _in_dump(wrapped: WrappedCall) -> FoundCall:
     arguments = {"dy": wrapped.output_gradient(), "rstd": wrapped.output(1)}
     results = {"dx": wrapped.gradients.get("x"), "dgamma": wrapped.gradients.get("gamma")}
     return arguments | wrapped.pick("x", "gamma"), results

@@ -18,6 +18,7 @@ from npu_sim.framework.vocabulary import (
     Device,
     Evidence,
     Inspection,
+    MessageAndHint,
     Operator,
     Output,
     Status,
@@ -133,7 +134,7 @@ def check_dtypes(call: Inspection) -> None:
             )
 
 
-def refusal_message(call: Inspection) -> tuple[str, str]:
+def refusal_message(call: Inspection) -> MessageAndHint:
     """Return message and hint of what the planner refuses of sizes."""
     row, code = call.row, contract(call.row, call.device)
     cos, x = call.specs["cos"], call.specs["x"]
@@ -169,7 +170,7 @@ def smallest_positions(row: Any, code: int, device: Device) -> int:
     return (2 * rows - 1) * device.vector_cores + 1
 
 
-def bnsd_message(row: Any, code: int, device: Device) -> tuple[str, str]:
+def bnsd_message(row: Any, code: int, device: Device) -> MessageAndHint:
     """Return message and hint of the refusal "B * N is large or D is not aligned"."""
     fields = {"rows": row.x0 * row.x1, "positions": row.x2, "dim": row.dim}
     if code == tiler.BNSD_ALIGNED:

@@ -7,10 +7,11 @@ from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.operators.shared.rotations.compute import rotated
 from npu_sim.operators.shared.rotations.study import FP64, ROTARY_MUL, attributes_of
 from npu_sim.operators.shared.study import (
+    FoundCall,
     InDumps,
+    NamedTerms,
     StudyCall,
     UnfusedCall,
-    Values,
     WrappedCall,
     fused_differs,
     no_claims,
@@ -45,7 +46,7 @@ def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, f
     return fused_differs(call, dtype, variants(call), template)
 
 
-def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
+def terms(call: StudyCall, output: str, index: Index) -> NamedTerms:
     """Return the two terms of an element in float64."""
     x, cos, sin = (call.tensors[name].astype(FP64) for name in ("x", "cos", "sin"))
     turned = rotated(x, int(call.arguments.mode))
@@ -56,7 +57,7 @@ def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]
     ]
 
 
-def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+def _in_dump(wrapped: WrappedCall) -> FoundCall:
     arguments = {
         "x": wrapped.tensor("input"),
         "cos": wrapped.tensor("r1"),

@@ -14,6 +14,7 @@ from npu_sim.framework.vocabulary import (
     Device,
     Evidence,
     Inspection,
+    MessageAndHint,
     Operator,
     Output,
     Switch,
@@ -100,7 +101,7 @@ def check_shapes(call: Inspection) -> None:
         raise refuse_shape(call, rule, "dy", TILING_FAILURE)
 
 
-def refusal_message(call: Inspection) -> tuple[str, str]:
+def refusal_message(call: Inspection) -> MessageAndHint:
     """Return message and hint of what the product refuses of sizes."""
     row, code = call.row, contract(call.row, call.device)
     dy, cos = call.specs["dy"], call.specs["cos"]

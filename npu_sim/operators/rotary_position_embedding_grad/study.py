@@ -13,10 +13,11 @@ from npu_sim.operators.rotary_position_embedding_grad.plan import ranges_of
 from npu_sim.operators.shared.rotations.compute import four_axes, rotated
 from npu_sim.operators.shared.rotations.study import FP64, ROTARY_MUL, attributes_of
 from npu_sim.operators.shared.study import (
+    FoundCall,
     InDumps,
     LastWrites,
+    NamedTerms,
     StudyCall,
-    Values,
     WrappedCall,
     no_claims,
 )
@@ -26,7 +27,7 @@ claims = no_claims
 """The trees of dcos and dsin are not declared for probes."""
 
 
-def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
+def terms(call: StudyCall, output: str, index: Index) -> NamedTerms:
     """Return the terms of an element in float64: products of x and dy, or both of dx."""
     mode = int(call.arguments.mode)
     dy, cos, sin = (call.tensors[name].astype(FP64) for name in ("dy", "cos", "sin"))
@@ -86,7 +87,7 @@ def writes(call: StudyCall, result: Result, output: str) -> Iterator[LastWrites]
         yield LastWrites(place, rows[position : position + 2], (cores[position],) * 2, names)
 
 
-def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+def _in_dump(wrapped: WrappedCall) -> FoundCall:
     arguments = {
         "dy": wrapped.output_gradient(),
         "cos": wrapped.tensor("r1"),

@@ -18,6 +18,8 @@ UNIT = 2.0**-24
 """Relative error of an fp32 operation."""
 Values = Mapping[str, Any]
 """Arguments or results by name; :class:`DumpedTensor` in place of tensors."""
+FoundCall = tuple[Values, Values]
+"""Arguments and measured results of a call."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,7 @@ class InDumps:
     """
 
     functions: tuple[Function, ...]
-    call: Callable[[WrappedCall], tuple[Values, Values] | None]
+    call: Callable[[WrappedCall], FoundCall | None]
     index_ranges: Callable[[Values], Mapping[str, tuple[int, tuple[int, ...]]]] = lambda _: {}
     contradictions: Callable[[Values, Values], Iterator[str]] = lambda _, __: iter(())
     spread: Callable[[Values], Mapping[str, Spread]] = lambda _: {}

@@ -35,6 +35,7 @@ from npu_sim.operators import plan, run
 from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.dumped import (
     DumpedTensor,
+    FoundCall,
     Function,
     InDumps,
     Spread,
@@ -64,9 +65,11 @@ __all__ = [
     "Claim",
     "DumpedTensor",
     "Experiment",
+    "FoundCall",
     "Function",
     "InDumps",
     "LastWrites",
+    "NamedTerms",
     "Numbers",
     "OpenRule",
     "Parts",
@@ -170,7 +173,8 @@ def no_claims(call: StudyCall) -> Iterator[Claim]:
     yield from ()
 
 
-Terms = Callable[[StudyCall, str, Index], list[tuple[str, float]]]
+NamedTerms = list[tuple[str, float]]
+Terms = Callable[[StudyCall, str, Index], NamedTerms]
 """The hook ``terms``: from a call, an output and a place in it, the terms of this element."""
 
 
@@ -180,7 +184,7 @@ def single_terms(**names: str) -> Terms:
     ``names`` states the term of every output.
     """
 
-    def terms(call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
+    def terms(call: StudyCall, output: str, index: Index) -> NamedTerms:
         results = formula_results(call.operator.name, call.arguments, call.tensors)
         return [(names[output], float(results[output][index]))]
 

@@ -22,6 +22,7 @@ from npu_sim.operators.shared.gated_halves.study import (
 from npu_sim.operators.shared.open_rules import open_rule
 from npu_sim.operators.shared.study import (
     Experiment,
+    FoundCall,
     InDumps,
     Numbers,
     OpenRule,
@@ -90,7 +91,7 @@ def _rounded_sigmoid(call: StudyCall) -> Ends:
     return ends_of(y, np.zeros_like(y), x.dtype)
 
 
-def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+def _in_dump(wrapped: WrappedCall) -> FoundCall:
     arguments = {"x": wrapped.tensor("self"), **wrapped.pick(dim=-1)}
     return arguments, {"y": wrapped.output(0)}
 

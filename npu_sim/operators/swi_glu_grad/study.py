@@ -17,6 +17,7 @@ from npu_sim.operators.shared.gated_halves.study import (
 )
 from npu_sim.operators.shared.open_rules import open_rule
 from npu_sim.operators.shared.study import (
+    FoundCall,
     InDumps,
     OpenRule,
     StudyCall,
@@ -73,7 +74,7 @@ def _unfused_gradient(call: StudyCall) -> Ends:
     return low, high
 
 
-def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+def _in_dump(wrapped: WrappedCall) -> FoundCall:
     arguments = {
         "x": wrapped.tensor("self"),
         **wrapped.pick(dim=-1),

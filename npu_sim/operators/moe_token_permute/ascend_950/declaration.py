@@ -10,6 +10,7 @@ from npu_sim.framework.vocabulary import (
     TILING_FAILURE,
     Argument,
     Inspection,
+    MessageAndHint,
     Text,
     Word,
     checks,
@@ -31,7 +32,7 @@ def is_documented(row: Any, device: Any, rules: Any) -> bool:
     )
 
 
-def _int8_message(call: Inspection) -> tuple[str, str]:
+def _int8_message(call: Inspection) -> MessageAndHint:
     return Text(
         "indices has {entries} elements, num_out_tokens = {num_out_tokens}: with int8 tokens the "
         "product document allows {most} of each",

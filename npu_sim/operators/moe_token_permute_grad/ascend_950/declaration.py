@@ -3,7 +3,7 @@
 Source: specification page ``moe_token_permute_grad_950``.
 """
 
-from npu_sim.framework.vocabulary import TILING_FAILURE, Inspection, Text, checks
+from npu_sim.framework.vocabulary import TILING_FAILURE, Inspection, MessageAndHint, Text, checks
 from npu_sim.operators.moe_token_permute_grad.declaration import check_entries
 from npu_sim.operators.shared.routed_tokens.declaration import check_padding
 
@@ -13,7 +13,7 @@ def check_top_k(call: Inspection) -> None:
     checks.require_integer("num_topk", call.arguments.num_topk)
 
 
-def _rows_message(call: Inspection) -> tuple[str, str]:
+def _rows_message(call: Inspection) -> MessageAndHint:
     return (
         Text("permuted_output_grad has no rows: Ascend 950 refuses it"),
         Text("at least 1 row, at most {entries}", entries=call.size("entries")),

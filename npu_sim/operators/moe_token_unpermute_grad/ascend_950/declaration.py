@@ -9,6 +9,7 @@ from npu_sim.framework.vocabulary import (
     TILING_FAILURE,
     Derived,
     Inspection,
+    MessageAndHint,
     TensorSpec,
     Text,
     checks,
@@ -19,7 +20,7 @@ MOST_COLUMNS = 65535 * 10400
 """Columns up to which the sums of fp32 rows are described (page, "Order": 65536 slots are not)."""
 
 
-def _missing_message(call: Inspection) -> tuple[str, str]:
+def _missing_message(call: Inspection) -> MessageAndHint:
     return (
         "permuted_tokens is missing",
         "permuted_tokens: rows of the experts, (tokens * num_topk, hidden); Ascend 950 needs it "
@@ -37,7 +38,7 @@ def check_tokens(call: Inspection) -> None:
         call.specs["permuted_tokens_grad"] = TensorSpec.known(shape, dtype)
 
 
-def _rows_message(call: Inspection) -> tuple[str, str]:
+def _rows_message(call: Inspection) -> MessageAndHint:
     rows, entries = call.size("rows"), call.size("entries")
     return Text(
         "permuted_tokens has {rows} rows, sorted_indices {entries} elements",

@@ -5,14 +5,14 @@ Source: specification page ``rms_norm_grad_950``.
 
 from functools import partial
 
-from npu_sim.framework.vocabulary import TILING_FAILURE, Inspection, Text, checks
+from npu_sim.framework.vocabulary import TILING_FAILURE, Inspection, MessageAndHint, Text, checks
 from npu_sim.operators.rms_norm_grad import declaration
 
 MOST_ROWS = 2**31 - 1
 """More rows overflow fields of 32 bits (page, "Contract differences")."""
 
 
-def _rows_message(call: Inspection) -> tuple[str, str]:
+def _rows_message(call: Inspection) -> MessageAndHint:
     return Text(
         "row = {size}: fields of 32 bits overflow, what the product does then is not described",
         size=call.size("row"),

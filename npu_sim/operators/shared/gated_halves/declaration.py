@@ -15,6 +15,7 @@ from npu_sim.framework.vocabulary import (
     Axis,
     Derived,
     Inspection,
+    MessageAndHint,
     Number,
     Text,
     Word,
@@ -90,7 +91,7 @@ def check_even(call: Inspection) -> None:
     )
 
 
-def sizes_message(call: Inspection) -> tuple[str, str]:
+def sizes_message(call: Inspection) -> MessageAndHint:
     """Return message and hint for sizes that the Atlas inference series does not take."""
     size, step = call.specs["x"].itemsize, tiler.INFERENCE_ROW_BYTES
     message = Text(

@@ -8,6 +8,7 @@ from npu_sim.framework.vocabulary import (
     Axis,
     Derived,
     Inspection,
+    MessageAndHint,
     Number,
     TensorSpec,
     Text,
@@ -51,7 +52,7 @@ def last_axis(tensors: str) -> tuple[Derived, checks.Holds]:
             if size < call.rules.last_axis_bytes_at_least
         )
 
-    def message(call: Inspection) -> tuple[str, str]:
+    def message(call: Inspection) -> MessageAndHint:
         name, least_bytes = too_short(call), call.rules.last_axis_bytes_at_least
         spec, title = call.specs[name], call.profile.product.title
         return Text(

@@ -16,7 +16,9 @@ from npu_sim.framework.vocabulary import (
     Derived,
     Inspection,
     IntArray,
+    MessageAndHint,
     Number,
+    PlannerMessage,
     Switch,
     Tensor,
     Text,
@@ -109,7 +111,7 @@ def axes(tensor: str) -> tuple[Axis, ...]:
     )
 
 
-def topk_message(call: Any) -> tuple[str, str]:
+def topk_message(call: Any) -> MessageAndHint:
     """Return message and hint for the limit on the experts of a token."""
     return Text(
         "probs has {top_k} columns: the product takes numTopk <= {most_topk}, a limit of the "
@@ -121,7 +123,7 @@ def topk_message(call: Any) -> tuple[str, str]:
 
 def buffer_message(
     case: Case, entries: str, entry_bytes: int, top_k: int, blamed: str
-) -> tuple[str, str, str]:
+) -> PlannerMessage:
     """Return argument, message and hint if a piece of a row or the entries of a token do not fit.
 
     - ``entries``, ``entry_bytes``, ``top_k``: name of the entries, bytes of an entry, and entries

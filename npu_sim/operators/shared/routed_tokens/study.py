@@ -9,7 +9,13 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Index, Text
 from npu_sim.operators.shared.routed_tokens.compute import ROWS
-from npu_sim.operators.shared.study import Function, StudyCall, WrappedCall, surviving_units
+from npu_sim.operators.shared.study import (
+    Function,
+    NamedTerms,
+    StudyCall,
+    WrappedCall,
+    surviving_units,
+)
 from npu_sim.operators.shared.unfused import (
     FP64,
     Ends,
@@ -81,7 +87,7 @@ class Sums:
         is_skipped = self.skips_zeros and "probs" in call.tensors
         return self.in_range(call) & (call.tensors["probs"] != 0 if is_skipped else True)
 
-    def terms(self, call: StudyCall, output: str, index: Index) -> list[tuple[str, float]]:
+    def terms(self, call: StudyCall, output: str, index: Index) -> NamedTerms:
         """Return the terms of an output element in float64, by name, in k order."""
         (token, column), tensor, live = index, call.tensors[self.source], self.live(call)
         positions = np.flatnonzero(live[token]).tolist()
