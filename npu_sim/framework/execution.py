@@ -456,7 +456,7 @@ def _plan(case: Case) -> Plan:
 
 
 def _compute(
-    case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ...] = (), watch: Stopwatch = UNTIMED
+    case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ...], watch: Stopwatch = UNTIMED
 ) -> tuple[Run, dict[str, Array]]:
     """Compute a checked call; return the run, and by name the arrays that the caller gets.
 

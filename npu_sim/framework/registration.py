@@ -375,7 +375,7 @@ def _unlisted(
             yield place, Text(problem, name=repr(name)), _one_of(known, name)
 
 
-def _one_of(known: Sequence[str], name: str = "") -> Text:
+def _one_of(known: Sequence[str], name: str) -> Text:
     """Return the names that are allowed as a hint, with the one nearest to ``name``."""
     names_text = ", ".join(known) or "none"
     return Text("{tip}one of: {known}", known=names_text, tip=tip(name, known))

@@ -36,7 +36,7 @@ class Entry(NamedTuple):
     last_node: int
     kernel_parts: tuple[WorkspacePart, ...] | None = None
 
-    def parts(self, note: str = "") -> tuple[WorkspacePart, ...]:
+    def parts(self, note: str) -> tuple[WorkspacePart, ...]:
         """Return the parts, with a note if there is one."""
         if self.kernel_parts is None:
             part = WorkspacePart(name=self.name, bytes=self.bytes, kind="intermediate", note=note)
@@ -180,7 +180,7 @@ def workspace_node(node: Launch) -> WorkspaceNode:
 
 
 def kernel_workspace(
-    parts: Sequence[WorkspacePart], copies: Sequence[Launch] = (), kernel: str = "kernel"
+    parts: Sequence[WorkspacePart], copies: Sequence[Launch], kernel: str = "kernel"
 ) -> Workspace:
     """Return the workspace of a single kernel, with a copy of every non-contiguous input.
 

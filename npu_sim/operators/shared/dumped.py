@@ -198,7 +198,7 @@ def rows_of_last_axis(name: str, arguments: Values) -> Mapping[str, tuple[int, t
     return {name: (tensor.size, ())} if isinstance(tensor, DumpedTensor) else {}
 
 
-def spread_of_sums(terms: int, largest: float, term: float = 0.0) -> Spread:
+def spread_of_sums(terms: int, largest: float, term: float) -> Spread:
     """Return how far two orders of an fp32 sum are apart.
 
     Each order is within (terms - 1)*u of the exact sum, relative to the sum of absolute values
