@@ -24,9 +24,7 @@ def explain_command(operator: str, arguments: Arguments, options: ExplainOptions
     """
     explanation = explain(
         operator,
-        product=options.product,
-        soc=options.soc,
-        release=options.release,
+        product=options.profile(),
         deterministic=options.deterministic,
         limits=options.limits,
         **typed_specs(operator, arguments),

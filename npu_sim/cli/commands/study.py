@@ -25,7 +25,6 @@ from npu_sim.cli.printing import print_json, print_text
 from npu_sim.cli.progress import with_progress
 from npu_sim.cli.reproducing import command_on
 from npu_sim.cli.threads import limit_threads
-from npu_sim.cores import Profile
 from npu_sim.files.writing import write_text
 from npu_sim.framework.target import CoreOrder
 from npu_sim.language import say
@@ -63,8 +62,7 @@ class DeterminismOptions(StudyOptions):
 @command(study_determinism, PerOperator(computes=True))
 def determinism_command(operator: str, arguments: Arguments, options: DeterminismOptions) -> None:
     """Try many legal orders of the cores' additions and show what moves."""
-    profile = options.profile()
-    call = _call(operator, arguments, profile, options.seed, options.threads)
+    call = _call(operator, arguments, options)
     study = with_progress(
         lambda progress: study_determinism(
             operator,
@@ -75,7 +73,7 @@ def determinism_command(operator: str, arguments: Arguments, options: Determinis
             **call,
         )
     )
-    _show(study, profile, options.seed, options.report, options.json)
+    _show(study, options)
     variable_rows = [output.rows for output in study.outputs]
     if options.rows_out is not None:
         write_text(options.rows_out, rows_csv(variable_rows))
@@ -101,14 +99,13 @@ class PrecisionOptions(StudyOptions):
 @command(study_precision, PerOperator(computes=True, epilog=_meanings))
 def precision_command(operator: str, arguments: Arguments, options: PrecisionOptions) -> None:
     """Measure the error of every dtype and math type against float64, with verdicts and causes."""
-    profile = options.profile()
-    call = _call(operator, arguments, profile, options.seed, options.threads)
+    call = _call(operator, arguments, options)
     study = with_progress(
         lambda progress: study_precision(
             operator, deterministic=options.deterministic, progress=progress, **call
         )
     )
-    _show(study, profile, options.seed, options.report, options.json)
+    _show(study, options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,10 +118,9 @@ def invariance_command(operator: str, arguments: Arguments, options: InvarianceO
     """Test whether the bits of a result change with batch, position, padding, cores, product, mode
     or dtype path.
     """
-    profile = options.profile()
-    call = _call(operator, arguments, profile, options.seed, options.threads)
+    call = _call(operator, arguments, options)
     study = with_progress(lambda progress: study_invariance(operator, progress=progress, **call))
-    _show(study, profile, options.seed, options.report, options.json)
+    _show(study, options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +137,7 @@ def certificate_command(operator: str, arguments: Arguments, options: Certificat
     """Print the exact summation tree of every class of output elements, recovered from the kernel
     as well.
     """
-    profile = options.profile()
-    call = _call(operator, arguments, profile, options.seed, options.threads)
+    call = _call(operator, arguments, options)
     certificates = with_progress(
         lambda progress: certify(
             operator,
@@ -157,7 +152,7 @@ def certificate_command(operator: str, arguments: Arguments, options: Certificat
     found, lines = len(certificates), list(certificate_lines(certificates))
     headline = say("{operator}: {found} classes of elements", operator=operator, found=found)
     data = {"certificates": [certificate.as_dict() for certificate in certificates]}
-    reproducing = command_on(profile, core_order=options.core_order, seed=options.seed)
+    reproducing = command_on(options.profile(), core_order=options.core_order, seed=options.seed)
     write_report(options.report, lambda: study_report(headline, lines, data, reproducing))
     if options.json:
         print_json("study", {"operator": operator, **data})
@@ -168,18 +163,17 @@ def certificate_command(operator: str, arguments: Arguments, options: Certificat
         print_text(Paragraph(headline, "bold green"), "", listed, *rest)
 
 
-def _call(
-    operator: str, arguments: Arguments, profile: Profile, seed: int, threads: int | None
-) -> dict[str, Any]:
+def _call(operator: str, arguments: Arguments, options: StudyOptions) -> dict[str, Any]:
     """Return the keywords of a study: arrays from files, or generated where shapes were typed."""
-    limit_threads(threads)
-    return {**typed_arrays(operator, arguments, profile, seed=seed), "product": profile}
+    profile = options.profile()
+    limit_threads(options.threads)
+    return {**typed_arrays(operator, arguments, profile, seed=options.seed), "product": profile}
 
 
-def _show(study: Any, profile: Profile, seed: int, report: Any, json: bool) -> None:
+def _show(study: Any, options: StudyOptions) -> None:
     """Write the report of a study if a path is given, and print the study."""
-    write_document(report, study, command_on(profile, seed=seed))
-    print_answer("study", study, json=json)
+    write_document(options.report, study, command_on(options.profile(), seed=options.seed))
+    print_answer("study", study, json=options.json)
 
 
 study_command = typer.Typer(
