@@ -25,10 +25,7 @@ from npu_sim.plans.model import (
     caveat,
 )
 from npu_sim.plans.workspace import executor_workspace, kernel_workspace
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, vendor_fields
-
-Range = tuple[int, int]
-"""Half-open."""
+from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, Range, vendor_fields
 
 
 @dataclass(frozen=True, kw_only=True)

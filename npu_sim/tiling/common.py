@@ -25,6 +25,8 @@ from npu_sim.language import Text
 from npu_sim.numbers.arrays import Shape as Shape  # planners import it from here
 
 Record = TypeVar("Record")
+Range = tuple[int, int]
+"""Half-open range of what a core works on."""
 MAX_RANK = 8
 """Highest rank of any tensor (product document, "shape支持1-8维度")."""
 
@@ -76,7 +78,12 @@ def split_longest_first(total: int, cores: int) -> tuple[int, int, int, int]:
     return front_cores, tail_cores, ceil_div(total, cores), total // cores
 
 
-def even_range(core: int, size: int, longer: int) -> tuple[int, int]:
+def core_ranges(range_of: Callable[[Any, int], Record], tiling: Any) -> list[Record]:
+    """Return what every core of a launch works on; ``range_of`` returns that of one core."""
+    return [range_of(tiling, core) for core in range(tiling.block_dim)]
+
+
+def even_range(core: int, size: int, longer: int) -> Range:
     """Return the half-open range of a core: ``size`` items, one more on the first ``longer``."""
     if core < longer:
         return core * (size + 1), (core + 1) * (size + 1)
@@ -84,7 +91,7 @@ def even_range(core: int, size: int, longer: int) -> tuple[int, int]:
     return start, start + size
 
 
-def chunk_range(core: int, size: int, total: int) -> tuple[int, int]:
+def chunk_range(core: int, size: int, total: int) -> Range:
     """Return the half-open range of a core that takes ``size`` items, of which ``total`` exist."""
     return min(core * size, total), min((core + 1) * size, total)
 

@@ -19,6 +19,7 @@ from npu_sim.tiling.common import (
     Field,
     FieldRun,
     Part,
+    Range,
     Raw,
     ScheduleMode,
     Structure,
@@ -208,7 +209,7 @@ def core_sum_bytes(cores: int) -> int:
     return align(4 * cores, BLOCK_BYTES)
 
 
-def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
+def row_range(tiling: Tiling, core: int) -> Range:
     """Return the half-open range of rows that a core takes."""
     if core < tiling.front_cores:
         return core * tiling.front_rows, (core + 1) * tiling.front_rows

@@ -21,6 +21,7 @@ from npu_sim.tiling.common import (
     Field,
     FieldRun,
     Part,
+    Range,
     Raw,
     ScheduleMode,
     Structure,
@@ -201,7 +202,7 @@ def sorts_at_once(sort: Sort) -> bool:
     return sort.cores == 1 and sort.core.loops == 1
 
 
-def sort_range(sort: Sort, core: int) -> tuple[int, int]:
+def sort_range(sort: Sort, core: int) -> Range:
     """Return the half-open range of entries that a core sorts."""
     start = core * sort.core.entries
     return start, start + (sort.last if core == sort.cores - 1 else sort.core).entries
@@ -368,7 +369,7 @@ def split_copies(problem: Problem, device: Device, position_bytes: int) -> Copie
     )
 
 
-def token_range(copies: Copies, core: int) -> tuple[int, int]:
+def token_range(copies: Copies, core: int) -> Range:
     """Return the half-open range of tokens that a core moves."""
     longer = copies.front_cores * (copies.front_tokens - copies.tail_tokens)
     return even_range(core, copies.tail_tokens, longer)

@@ -18,6 +18,7 @@ from npu_sim.tiling.common import (
     SUCCESS,
     BlockDim,
     Field,
+    Range,
     Raw,
     Structure,
     align,
@@ -247,7 +248,7 @@ def tile_executable(problem: Problem, device: Device, rules: Any) -> Tiling:
     return tiling if tiling.batch_tokens > 0 else NO_TILING
 
 
-def token_range(tiling: Tiling, core: int) -> tuple[int, int]:
+def token_range(tiling: Tiling, core: int) -> Range:
     """Return the half-open range of tokens that a core takes."""
     return even_range(core, tiling.core_tokens, tiling.core_remainder)
 

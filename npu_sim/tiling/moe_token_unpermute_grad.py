@@ -14,6 +14,7 @@ from npu_sim.tiling.common import (
     FP32_BYTES,
     SUCCESS,
     Field,
+    Range,
     Raw,
     Structure,
     align,
@@ -263,7 +264,7 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     return tile(Problem(row.tokens, row.top_k, row.hidden, rows, size, probs), device, rules)
 
 
-def token_range(tiling: Tiling, core: int) -> tuple[int, int]:
+def token_range(tiling: Tiling, core: int) -> Range:
     """Return the half-open range of tokens that a core takes."""
     return even_range(core, tiling.tail_tokens, tiling.former_cores)
 

@@ -31,6 +31,7 @@ from npu_sim.tiling.common import (
     Field,
     FieldRun,
     Part,
+    Range,
     Raw,
     Shape,
     Structure,
@@ -392,7 +393,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     )
 
 
-def row_range(tiling: Any, core: int) -> tuple[int, int]:
+def row_range(tiling: Any, core: int) -> Range:
     """Return the half-open range of rows that a core takes, on Ascend 950 too."""
     return chunk_range(core, tiling.block_factor, tiling.rows)
 

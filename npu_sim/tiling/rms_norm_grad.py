@@ -33,6 +33,7 @@ from npu_sim.tiling.common import (
     Field,
     FieldRun,
     Part,
+    Range,
     Raw,
     ScheduleMode,
     Shape,
@@ -416,7 +417,7 @@ def accepts_row(row: Any, device: Device, rules: Any) -> bool:
     return is_width_accepted(row.col, device.npu_arch)
 
 
-def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
+def row_range(tiling: Tiling, core: int) -> Range:
     """Return the half-open range of rows of a core below ``block_dim``."""
     start = core * tiling.block_factor
     return start, min(start + tiling.block_factor, tiling.rows)

@@ -17,6 +17,7 @@ from npu_sim.framework.vocabulary import (
     TensorSpec,
     Text,
     caveat,
+    core_ranges,
     numpy_dtype,
 )
 from npu_sim.operators.shared.labelled_rows.compute import (
@@ -41,7 +42,7 @@ def compute(run: Run) -> None:
         weight = run.stored("weight") if row.weighted else np.empty(0, np.float32)
         target = run.stored("target")
         labels = kernels.Labels(target, weight, row.C, row.ignore_index, True)
-        ranges = [tiler.row_range(case.tiling, core) for core in range(case.tiling.block_dim)]
+        ranges = core_ranges(tiler.row_range, case.tiling)
         passes = kernels.Passes(np.array(ranges, np.int64))
         survey = kernels.survey_labels(labels, passes, row.reduction == tiler.MEAN)
         run.caveats = tuple(check_labels(survey, target, case))

@@ -17,6 +17,7 @@ from npu_sim.framework.vocabulary import (
     Result,
     Text,
     ceil_div,
+    core_ranges,
     kernel_input,
 )
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
@@ -276,7 +277,7 @@ def _core_ends(case: Case, in_order: np.ndarray) -> list[tuple[int, int]]:
     if not case.tiling.native_16_bit:
         return []
     tiling = case.tiling.tiling
-    ranges = [v2.row_range(tiling, core) for core in range(tiling.block_dim)]
+    ranges = core_ranges(v2.row_range, tiling)
     return [(int(in_order[start]), int(in_order[stop - 1])) for start, stop in ranges]
 
 
@@ -438,7 +439,7 @@ def tree_of_row(
         atomic_rows = [(core, term) for core, terms in grouped for term in terms]
         return fold_in_arrival_order(atomic_rows, order, run.weight_row)
     tiling = outcome.tiling
-    ranges = [v2.row_range(tiling, core) for core in range(tiling.block_dim)]
+    ranges = core_ranges(v2.row_range, tiling)
     starts = np.array([start for start, _ in ranges])
 
     def core_of(place: int) -> int:

@@ -13,6 +13,7 @@ from npu_sim.framework.vocabulary import (
     Description,
     Text,
     caveat,
+    core_ranges,
     decision,
     vector_plan,
 )
@@ -98,7 +99,7 @@ def describe(case: Case) -> Description:
         path_reason=_path_reason(case),
         per_core=rows_per_core(case, is_split=key == tiler.KEY_SPLIT_D),
         buffers=tiler.buffers(tiling, case.row, case.device, case.rules)._asdict(),
-        ranges=[tiler.row_range(tiling, core) for core in range(tiling.block_dim)],
+        ranges=core_ranges(tiler.row_range, tiling),
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=[*KERNEL_PARTS, *copied_outputs(case)],
         conditions=lambda: [decision(case, condition, **values) for condition in conditions],

@@ -18,6 +18,7 @@ from npu_sim.tiling.common import (
     SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
     Field,
+    Range,
     Raw,
     WorkspaceBytes,
     align,
@@ -183,7 +184,7 @@ def is_column_split(tiling: Tiling) -> bool:
     return tiling.core_columns > 0
 
 
-def core_range(tiling: Tiling, core: int) -> tuple[int, int]:
+def core_range(tiling: Tiling, core: int) -> Range:
     """Return the half-open range of columns (key 200003) or tokens that a core takes."""
     if is_column_split(tiling):
         return chunk_range(core, tiling.core_columns, tiling.hidden)

@@ -19,6 +19,7 @@ from npu_sim.tiling.common import (
     SYSTEM_WORKSPACE_BYTES,
     BlockDim,
     Field,
+    Range,
     Raw,
     WorkspaceBytes,
     align,
@@ -299,7 +300,7 @@ def path_key(planned: Any) -> int:
     return key // 10000 * 10000
 
 
-def core_range(tiling: Tiling, core: int) -> tuple[int, int]:
+def core_range(tiling: Tiling, core: int) -> Range:
     """Return the half-open range of tokens that a core takes."""
     return chunk_range(core, tiling.core_tokens, tiling.tokens)
 

@@ -21,6 +21,7 @@ from npu_sim.tiling.common import (
     BlockDim,
     Field,
     Part,
+    Range,
     Raw,
     WorkspaceBytes,
     align,
@@ -205,7 +206,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     )
 
 
-def core_range(tiling: Tiling, core: int) -> tuple[int, int]:
+def core_range(tiling: Tiling, core: int) -> Range:
     """Return the half-open range of entries that a core takes."""
     return even_range(core, tiling.core_entries, tiling.longer_cores)
 

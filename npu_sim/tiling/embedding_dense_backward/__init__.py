@@ -19,6 +19,7 @@ from npu_sim.tiling.common import (
     Field,
     FieldRun,
     Part,
+    Range,
     Raw,
     ScheduleMode,
     Structure,
@@ -304,7 +305,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     )
 
 
-def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
+def row_range(tiling: Tiling, core: int) -> Range:
     """Return the half-open range of (sorted) rows that a core takes."""
     if is_small_dim(tiling.tiling_key):
         start = tiling.small_dim.former_copy_row * core
@@ -313,7 +314,7 @@ def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
     return even_range(core, tiling.row_split.tail_row_num, tiling.row_split.former_row_rep_time)
 
 
-def weight_range(tiling: Tiling, core: int) -> tuple[int, int]:
+def weight_range(tiling: Tiling, core: int) -> Range:
     """Return the half-open range of weight rows that a core scales."""
     split = tiling.weight_split
     return even_range(core, split.tail_row_num, split.former_row_rep_time)

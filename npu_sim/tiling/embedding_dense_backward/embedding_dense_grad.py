@@ -14,6 +14,7 @@ from npu_sim.tiling.common import (
     FP32_BYTES,
     FP32_PER_BLOCK,
     Field,
+    Range,
     align_down,
     ceil_div,
     chunk_range,
@@ -144,6 +145,6 @@ def tile(problem: Problem, device: Device) -> Tiling:
     )
 
 
-def split_range(tiling: Tiling, total: int, core: int) -> tuple[int, int]:
+def split_range(tiling: Tiling, total: int, core: int) -> Range:
     """Return the half-open range of gradient rows (or weight rows) that a core takes."""
     return chunk_range(core, tiling.share, total)

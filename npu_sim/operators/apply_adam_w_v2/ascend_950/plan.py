@@ -5,7 +5,15 @@ Source: specification page ``apply_adam_w_v2_950``.
 
 from collections.abc import Iterator
 
-from npu_sim.framework.vocabulary import Case, Caveat, Description, Text, caveat, counted
+from npu_sim.framework.vocabulary import (
+    Case,
+    Caveat,
+    Description,
+    Text,
+    caveat,
+    core_ranges,
+    counted,
+)
 from npu_sim.operators.apply_adam_w_v2.plan import caveats, description
 from npu_sim.tiling.ascend_950 import apply_adam_w_v2 as tiler
 
@@ -13,7 +21,7 @@ from npu_sim.tiling.ascend_950 import apply_adam_w_v2 as tiler
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     tiling = case.tiling
-    parts = [tiler.range_of_core(tiling, core) for core in range(tiling.block_dim)]
+    parts = core_ranges(tiler.range_of_core, tiling)
     return description(
         case,
         path_reason=Text("tiles of {elements}", elements=counted(tiling.tile_elements, "element")),

@@ -12,7 +12,7 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Result
+from npu_sim.framework.vocabulary import Result, core_ranges
 from npu_sim.operators.embedding_dense_backward import study as shared
 from npu_sim.operators.embedding_dense_backward.ascend_950.plan import PAIRS_TESTED
 from npu_sim.operators.embedding_dense_backward.declaration import KERNEL_GRAD_V2
@@ -46,7 +46,7 @@ def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, f
 def _tree_maker(call: StudyCall, in_order: np.ndarray) -> TreeOfRow:
     tiling, padding = call.case.tiling, call.case.row.padding_idx
     if tiling.kernel == KERNEL_GRAD_V2:
-        ranges = [v2.core_range(tiling.v2, core) for core in range(tiling.v2.block_dim)]
+        ranges = core_ranges(v2.core_range, tiling.v2)
         slices = [in_order[begin:stop] for begin, stop in ranges]
         return partial(
             tree_of_v2,

@@ -14,6 +14,7 @@ from npu_sim.framework.vocabulary import (
     OutputOrder,
     Text,
     caveat,
+    core_ranges,
     decision,
     vector_plan,
 )
@@ -61,7 +62,7 @@ def describe(case: Case) -> Description:
         path_reason=reason,
         per_core=per_core,
         buffers=tiler.buffers(tiling, case.specs["permuted_output_grad"].itemsize)._asdict(),
-        ranges=[tiler.core_range(tiling, core) for core in range(tiling.block_dim)],
+        ranges=core_ranges(tiler.core_range, tiling),
         unit="column" if tiler.is_column_split(tiling) else "token",
         kernel=KERNEL,
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),

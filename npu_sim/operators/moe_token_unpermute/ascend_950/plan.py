@@ -15,6 +15,7 @@ from npu_sim.framework.vocabulary import (
     OutputOrder,
     Text,
     caveat,
+    core_ranges,
     decision,
     vector_plan,
 )
@@ -89,7 +90,7 @@ def describe(case: Case) -> Description:
         path_reason=_path_reason(case),
         per_core=_per_core(tiling),
         buffers=buffers._asdict(),
-        ranges=[tiler.core_range(tiling, core) for core in range(tiling.block_dim)],
+        ranges=core_ranges(tiler.core_range, tiling),
         unit="token",
         kernel=KERNEL,
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),

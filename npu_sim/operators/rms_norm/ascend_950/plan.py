@@ -12,6 +12,7 @@ from npu_sim.framework.vocabulary import (
     Description,
     Text,
     caveat,
+    core_ranges,
     decision,
     vector_plan,
 )
@@ -51,7 +52,7 @@ def describe(case: Case) -> Description:
         path_reason=reason,
         per_core=per_core,
         buffers=tiler.buffers(tiling, case.row)._asdict(),
-        ranges=[row_range(tiling, core) for core in range(tiling.block_dim)],
+        ranges=core_ranges(row_range, tiling),
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=[*KERNEL_PARTS, *copied_outputs(case)],
         conditions=lambda: [decision(case, FULL_LOAD, col=case.row.col, col_align=col_align)],

@@ -14,6 +14,7 @@ from npu_sim.framework.vocabulary import (
     Text,
     WorkspacePart,
     caveat,
+    core_ranges,
     core_works,
     decision,
     vector_plan,
@@ -34,7 +35,7 @@ COPIED_APART = Condition(
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     tiling = case.tiling
-    parts = [tiler.part_of(tiling, core) for core in range(tiling.block_dim)]
+    parts = core_ranges(tiler.part_of, tiling)
     rows = [(part.start, part.stop) for part, _ in parts]
     columns = [(part.start, part.stop) for _, part in parts]
     untouched = WorkspacePart(

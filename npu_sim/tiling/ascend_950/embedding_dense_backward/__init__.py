@@ -18,6 +18,7 @@ from npu_sim.tiling.common import (
     SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
     Field,
+    Range,
     Raw,
     align,
     align_down,
@@ -226,7 +227,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     )
 
 
-def core_range(tiling: Tiling, core: int) -> tuple[int, int]:
+def core_range(tiling: Tiling, core: int) -> Range:
     """Return the half-open range of sorted rows that a core takes."""
     rows_per_core = tiling.batch_rows * tiling.core_batches
     return core * rows_per_core, min((core + 1) * rows_per_core, tiling.rows)

@@ -18,6 +18,7 @@ from npu_sim.tiling.common import (
     SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
     Field,
+    Range,
     Raw,
     align,
     align_down,
@@ -277,7 +278,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     )
 
 
-def core_range(tiling: Tiling, core: int) -> tuple[int, int]:
+def core_range(tiling: Tiling, core: int) -> Range:
     """Return the half-open range of columns that a core takes; cores that only clear have none."""
     return chunk_range(core, tiling.core_columns, tiling.dim)
 
