@@ -26,7 +26,7 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import current_device
 from npu_sim.language import Text
-from npu_sim.numbers.formats import Array
+from npu_sim.numbers.arrays import Array
 from npu_sim.plans.model import Plan, Workspace
 from npu_sim.status import (
     ACLNN_SUCCESS,

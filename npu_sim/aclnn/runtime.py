@@ -15,7 +15,8 @@ import numpy as np
 
 from npu_sim.framework.target import current_device, set_device
 from npu_sim.language import Text
-from npu_sim.numbers.formats import Array, TensorSpec, as_array, canonical_dtype, numpy_dtype
+from npu_sim.numbers.arrays import Array
+from npu_sim.numbers.formats import TensorSpec, as_array, canonical_dtype, numpy_dtype
 from npu_sim.plans.workspace import ALIGNMENT_BYTES
 from npu_sim.status import INVALID, AclnnError, Status
 

@@ -21,6 +21,7 @@ from npu_sim.framework.operator import COMPUTE, FILL
 from npu_sim.framework.target import Order
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import (
+    Array,
     Arrays,
     Shape,
     aligned,
@@ -33,7 +34,6 @@ from npu_sim.numbers.arrays import (
 from npu_sim.numbers.formats import (
     FORMATS,
     UNSIGNED,
-    Array,
     TensorSpec,
     canonical_dtype,
     kernel_input,

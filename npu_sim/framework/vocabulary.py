@@ -70,7 +70,7 @@ from npu_sim.framework.operator import (
 from npu_sim.framework.patterns import Sizes
 from npu_sim.framework.target import Order, Target
 from npu_sim.language import Argument, Text, Verbatim, joined
-from npu_sim.numbers.arrays import Arrays, Dtype, Index, Shape
+from npu_sim.numbers.arrays import Array, Arrays, Dtype, Index, Shape
 from npu_sim.numbers.formats import (
     FORMATS,
     ORDERED_ADDITIONS,
@@ -173,6 +173,7 @@ __all__ = [
     "Allocation",
     "Argument",
     "Arguments",
+    "Array",
     "Arrays",
     "Assumed",
     "Attribute",

@@ -18,7 +18,8 @@ Shape = tuple[int, ...]
 Index = tuple[int, ...]
 """Position of an element."""
 Dtype = np.dtype[Any]
-Arrays = Mapping[str, np.ndarray]
+Array = np.ndarray[Any, Any]
+Arrays = Mapping[str, Array]
 """Arrays by the names of tensors."""
 LINE_BYTES = 64
 """Size of a cache line. A vector store that crosses the end of a line takes twice as long."""

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.language import Text
-from npu_sim.numbers.arrays import Dtype, Shape, as_array, dtype_name, dtype_of_name
+from npu_sim.numbers.arrays import Array, Dtype, Shape, as_array, dtype_name, dtype_of_name
 from npu_sim.status import closest, shown
 
 LONGEST_SIZE = 100
@@ -400,8 +400,6 @@ def _parse_marks(text: str) -> tuple[str, bool, str]:
         )
     return canonical_dtype(dtype), _STRIDED not in marks, layouts[0].upper() if layouts else "ND"
 
-
-Array = np.ndarray[Any, Any]
 
 STORAGE: MappingProxyType[str, Dtype] = MappingProxyType(
     {

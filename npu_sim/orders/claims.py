@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.numbers.arrays import Index
+from npu_sim.numbers.arrays import Array, Index
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.orders import trees
 
-Outside = Callable[[np.ndarray], np.ndarray]
+Outside = Callable[[Array], Array]
 """Takes codes (probes, terms): 1 and -1 for a huge value and its negative, 0 for a one. Returns how
 many ones survive in each probe."""
 
@@ -121,7 +121,7 @@ class LastWrites(NamedTuple):
     """
 
     place: Index
-    values: np.ndarray
+    values: Array
     cores: tuple[int, ...]
     names: tuple[str, ...]
 
@@ -132,9 +132,9 @@ class OpenRule:
 
     output: str
     """Name of the output."""
-    lowest: np.ndarray
+    lowest: Array
     """Smallest values: a float array that broadcasts to the output."""
-    highest: np.ndarray
+    highest: Array
     """Largest values, likewise; -inf and inf together allow nan too."""
     reason: str
     """The part of the rule, and the bound that is documented for it."""
@@ -142,12 +142,12 @@ class OpenRule:
     """Whether it is the whole rule, which the product or its release has by inference."""
 
 
-def probe_terms(codes: np.ndarray, dtype: str) -> np.ndarray:
+def probe_terms(codes: Array, dtype: str) -> Array:
     """Return the terms of probes: codes 1 and -1 become the huge value or its negative, 0 a one."""
     huge, unit = PROBE_VALUES[dtype]
     return np.where(codes == 0, unit, codes * huge).astype(numpy_dtype(dtype))
 
 
-def count_units(results: np.ndarray, dtype: str) -> np.ndarray:
+def count_units(results: Array, dtype: str) -> Array:
     """Return the number of units in each result."""
     return np.rint(results.astype(np.float64) / PROBE_VALUES[dtype][1]).astype(np.int64)

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Array
 
 Result = TypeVar("Result")
 Tree = int | tuple[Any, Any]
@@ -88,7 +89,7 @@ def fold_tree(
     return done[0]
 
 
-def evaluate(tree: Tree | None, terms: np.ndarray) -> np.ndarray:
+def evaluate(tree: Tree | None, terms: Array) -> Array:
     """Return the fp32 sum that a tree computes.
 
     ``terms``, float32 of shape (terms, ...), has the value of every term; further axes are summed
@@ -163,7 +164,7 @@ def as_lists(tree: Tree | None) -> Any:
     return {"fold": [node, *reversed(terms)]}
 
 
-def meeting_sizes(tree: Tree, terms: int) -> np.ndarray:
+def meeting_sizes(tree: Tree, terms: int) -> Array:
     """Return the size of the smallest part that holds both terms of every pair: (terms, terms)."""
     sizes = np.eye(terms, dtype=np.int32)
 
@@ -177,7 +178,7 @@ def meeting_sizes(tree: Tree, terms: int) -> np.ndarray:
     return sizes
 
 
-def from_meeting_sizes(sizes: np.ndarray) -> Tree:
+def from_meeting_sizes(sizes: Array) -> Tree:
     """Rebuild the tree from the size of the smallest part that holds each pair of terms.
 
     Raises ValueError when no tree of two-term additions has these sizes.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.operator import CLAIMS
-from npu_sim.numbers.arrays import Index
+from npu_sim.numbers.arrays import Array, Index
 from npu_sim.operators.shared.study import study_call
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, Outside
@@ -66,8 +66,8 @@ class Certificate(Printed):
 
 
 def meeting_sizes(
-    terms: int, firsts: np.ndarray, seconds: np.ndarray, outside: Outside, together: int = 4096
-) -> np.ndarray:
+    terms: int, firsts: Array, seconds: Array, outside: Outside, together: int = 4096
+) -> Array:
     """Return, for pairs of terms, the number of terms of the smallest subtree with both.
 
     ``together`` probes are run at a time.

@@ -24,7 +24,7 @@ from npu_sim.kernels.shared.arrival_orders import (
 )
 from npu_sim.kernels.shared.elementwise import ulp_distance
 from npu_sim.language import Text
-from npu_sim.numbers.arrays import Index, Shape
+from npu_sim.numbers.arrays import Array, Index, Shape
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators import run
 from npu_sim.operators.shared.study import StudyCall, study_call
@@ -88,7 +88,7 @@ def worst_element(
     orders: Orders,
     results: tuple[float, float],
     spread_ulp: int,
-    deterministic: np.ndarray,
+    deterministic: Array,
 ) -> WorstElement:
     """Return the steps of one element in its extreme orders.
 
@@ -154,7 +154,7 @@ class VariableRows(Tabular):
     """Shape of the output."""
     units: int
     """Number of its rows, columns or elements."""
-    table: NDArray[Any]
+    table: Array
     """One record per row, column or element: its index ``place``; ``element``, the flat index of
     the element with the largest spread. For that element: the numbers of ``terms``,
     ``contributions`` and ``cores``; the ``lowest`` and ``highest`` result over the tried orders;
@@ -167,12 +167,12 @@ class VariableRows(Tabular):
         mask[self.table["place"]] = True
         return mask
 
-    def worst(self, count: int = WORST_ROWS) -> NDArray[Any]:
+    def worst(self, count: int = WORST_ROWS) -> Array:
         """Return the records with the largest spread in ulp, the largest first."""
         order = np.lexsort(
             (self.table["place"], -self.table["relative"], -self.table["spread_ulp"])
         )
-        records: NDArray[Any] = self.table[order[:count]]
+        records: Array = self.table[order[:count]]
         return records
 
     def index_of(self, record: Any) -> Index:
@@ -189,7 +189,7 @@ class VariableRows(Tabular):
             "element": np.stack(indices, axis=1).tolist(),
         }
 
-    def as_dicts(self, records: NDArray[Any] | None = None) -> list[dict[str, Any]]:
+    def as_dicts(self, records: Array | None = None) -> list[dict[str, Any]]:
         """Return records as plain data; the worst ones by default."""
         chosen = self.worst() if records is None else records
         head = {"output": self.output, "axis": self.axis}
@@ -203,7 +203,7 @@ class VariableRows(Tabular):
         ]
 
 
-NO_ROWS: NDArray[Any] = np.empty(0, FIELDS)
+NO_ROWS: Array = np.empty(0, FIELDS)
 """Records of an output whose order is fixed."""
 
 
@@ -376,9 +376,7 @@ def _written(call: StudyCall, result: Result, output: str) -> Iterator[LastWrite
     return call.operator.hook(WRITES)(call, result, output)
 
 
-def _rows_of_writes(
-    written: Iterator[LastWrites], mask: OrderMask, output: np.ndarray
-) -> NDArray[Any]:
+def _rows_of_writes(written: Iterator[LastWrites], mask: OrderMask, output: Array) -> Array:
     """Return the records of the parts of an output that hold one of several writes."""
     dtype, columns, records = canonical_dtype(output.dtype), output.size // mask.mask.size, []
     for place, writes, cores, _ in written:
@@ -437,16 +435,16 @@ class _Studied:
     """Extremes of some parts over all orders, their distances, and a hash of each order's bits."""
 
     parts: Parts
-    lowest: np.ndarray
-    highest: np.ndarray
-    ulps: np.ndarray
-    hashes: np.ndarray
+    lowest: Array
+    highest: Array
+    ulps: Array
+    hashes: Array
 
 
 def _studied(
     batches: Iterator[Parts],
     orders: Orders,
-    output: np.ndarray,
+    output: Array,
     progress: Callable[[float], None] | None = None,
 ) -> Iterator[_Studied]:
     """Yield the parts summed in every order; ``progress`` gets the number of elements done."""
@@ -480,7 +478,7 @@ def _studied(
         yield _Studied(parts, lowest, highest, ulps, hashes)
 
 
-def _rows_of(batch: _Studied, mask: OrderMask, output: np.ndarray) -> NDArray[Any]:
+def _rows_of(batch: _Studied, mask: OrderMask, output: Array) -> Array:
     """Return the records of some parts of an output that can differ between runs."""
     parts, ulps = batch.parts, batch.ulps
     begins = parts.starts[:-1]
@@ -566,7 +564,7 @@ def _study_output(
     )
 
 
-def _different(first: np.ndarray, second: np.ndarray) -> int:
+def _different(first: Array, second: Array) -> int:
     """Return the number of elements that differ; every nan equals every nan."""
     is_number = (first == first) | (second == second)
     return int(np.count_nonzero(is_number & (first != second)))

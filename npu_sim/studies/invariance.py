@@ -16,12 +16,12 @@ import numpy as np
 from npu_sim.cores import is_older, load_profile, release_names, shipped_products
 from npu_sim.framework.operator import CHANGES
 from npu_sim.language import Text
-from npu_sim.numbers.arrays import Index
+from npu_sim.numbers.arrays import Array, Index
 from npu_sim.operators.shared.study import Changes, Restore, RowCount, StudyCall, study_call
 from npu_sim.plans.answers import Printed
 from npu_sim.status import NO_PLAN, without_internal_frames
 
-Bits = dict[str, np.ndarray]
+Bits = dict[str, Array]
 
 
 @dataclass(frozen=True)
@@ -168,9 +168,7 @@ def _compare(
     ]
 
 
-def _compare_output(
-    change: str, output: str, before: np.ndarray, after: np.ndarray | None
-) -> InvarianceRow:
+def _compare_output(change: str, output: str, before: Array, after: Array | None) -> InvarianceRow:
     if after is None:
         return InvarianceRow(change, output, None, note="depends on all samples, which changed")
     different = np.argwhere(_bits(before) != _bits(after.astype(before.dtype)))
@@ -182,10 +180,10 @@ def _compare_output(
     return InvarianceRow(change, output, True, first, *values, note)
 
 
-def _bits(values: np.ndarray) -> np.ndarray:
+def _bits(values: Array) -> Array:
     """Return bit patterns; all nan are mapped to one pattern."""
     plain = values.astype(np.float32)
-    bits: np.ndarray = np.where(
+    bits: Array = np.where(
         np.isnan(plain), np.uint32(0x7FC00000), np.ascontiguousarray(plain).view(np.uint32)
     )
     return bits
@@ -205,7 +203,7 @@ def _batch_changes(base: StudyCall) -> Iterator[Change]:
     first, axis = next(iter(sampled.items()))
     samples = base.tensors[first].shape[axis] // places.get(first, 1)
 
-    def first_samples(output: str, values: np.ndarray) -> np.ndarray | None:
+    def first_samples(output: str, values: Array) -> Array | None:
         if changes.found is not None:
             return changes.found(base, output, values)
         if output not in axes:
@@ -222,7 +220,7 @@ def _batch_changes(base: StudyCall) -> Iterator[Change]:
             yield name, grown, first_samples
     shift = max(1, samples // 3)
 
-    def unrolled(output: str, values: np.ndarray) -> np.ndarray:
+    def unrolled(output: str, values: Array) -> Array:
         return values if output not in axes else np.roll(values, -shift, axis=axes[output])
 
     rolled = {
@@ -263,7 +261,7 @@ def _grown(sampled: dict[str, int], base: StudyCall, extra: int, fill: str) -> S
 def _machine_changes(base: StudyCall) -> Iterator[Change]:
     """Yield another core count, other products and releases, the other mode, and own changes."""
 
-    def same(output: str, values: np.ndarray) -> np.ndarray:
+    def same(output: str, values: Array) -> Array:
         return values
 
     for soc, chip in base.profile.product.socs.items():

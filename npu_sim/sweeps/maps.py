@@ -26,6 +26,7 @@ from npu_sim.framework.operator import PROGRAM
 from npu_sim.framework.planning import fixed_call
 from npu_sim.framework.target import LIMITS
 from npu_sim.language import Text, with_changed_fields
+from npu_sim.numbers.arrays import Array
 from npu_sim.operators.timelines import timeline
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound, last_equal
@@ -98,7 +99,7 @@ class Area:
             if axis.name not in names
         }
 
-    def records(self, *positions: Sequence[int]) -> np.ndarray:
+    def records(self, *positions: Sequence[int]) -> Array:
         """Return the records at positions of every axis, an array with one dimension per axis."""
         names = [axis.name for axis in self.axes]
         codes = {
@@ -417,14 +418,14 @@ def _cells(area: Area) -> dict[str, Any]:
     }
 
 
-def drawn_columns(records: np.ndarray) -> dict[str, str]:
+def drawn_columns(records: Array) -> dict[str, str]:
     """Return the columns of ``cores`` and ``workspace_bytes``, where the records have them."""
     names = records.dtype.names or ()
     columns = {"cores": "block_dim", "workspace_bytes": workspace_column(names)}
     return {kind: name for kind, name in columns.items() if name in names}
 
 
-def _field(area: Area, places: list[list[int]], values: np.ndarray) -> dict[str, Any]:
+def _field(area: Area, places: list[list[int]], values: Array) -> dict[str, Any]:
     """Return a grid: numbers by column and row, None where refused, and the edges of its cells."""
     edges = [
         [edge(axis, position) for position in [*chosen, len(axis.codes)]]
@@ -449,7 +450,7 @@ def _bounds(area: Area) -> dict[str, Any]:
     places = [
         spread_positions(axis, most) for axis, most in zip(area.axes, BOUND_CELLS, strict=True)
     ]
-    grids: dict[str, np.ndarray] = {}
+    grids: dict[str, Array] = {}
     for column, x in enumerate(places[0]):
         for row, y in enumerate(places[1]):
             plan = area.planned(x, y)

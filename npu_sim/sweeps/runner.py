@@ -30,6 +30,7 @@ from npu_sim.framework.checks import require_integer
 from npu_sim.framework.inference import plan_arguments
 from npu_sim.framework.row_planner import UNCOUNTABLE, row_planner
 from npu_sim.language import Argument, Text
+from npu_sim.numbers.arrays import Array
 from npu_sim.operators import plan
 from npu_sim.operators.loading import load_operator
 from npu_sim.status import AclnnError, UsageError, shown, tip, without_internal_frames
@@ -140,7 +141,7 @@ class LocalEngine:
                 error=_place(space.operator.tile, str(error)),
             ) from None
 
-    def fill(self, out: np.ndarray, first: int) -> None:
+    def fill(self, out: Array, first: int) -> None:
         """Fill ``out`` with the records of the rows ``first, first + 1, ...``."""
 
         def fill_part(start: int) -> None:
@@ -150,9 +151,7 @@ class LocalEngine:
             # After an exception or interruption, ``map`` cancels the tasks that wait.
             deque(pool.map(fill_part, range(0, len(out), TASK_ROWS)), maxlen=0)
 
-    def chunks(
-        self, rows: int, first_chunk: int = 0, out: np.ndarray | None = None
-    ) -> Iterator[np.ndarray]:
+    def chunks(self, rows: int, first_chunk: int = 0, out: Array | None = None) -> Iterator[Array]:
         """Yield the records chunk by chunk; without ``out`` the next chunk reuses the array."""
         buffer = np.empty(min(rows, self.rows), self.dtype) if out is None else out
         for first in range(first_chunk * rows, self.rows, rows):
@@ -162,7 +161,7 @@ class LocalEngine:
             yield chunk
 
 
-def _arrays(space: Space) -> tuple[np.ndarray, ...]:
+def _arrays(space: Space) -> tuple[Array, ...]:
     """Return a space as the arrays that the compiled loop takes; index 0 is the device."""
     table: list[int] = []
     offsets = [-1]
@@ -199,9 +198,7 @@ class DaskEngine:
         self._client = client
         self._sweep = space, columns
 
-    def chunks(
-        self, rows: int, first_chunk: int = 0, out: np.ndarray | None = None
-    ) -> Iterator[np.ndarray]:
+    def chunks(self, rows: int, first_chunk: int = 0, out: Array | None = None) -> Iterator[Array]:
         """Yield the records chunk by chunk.
 
         Raises UsageError when the cluster is gone, or several workers died at the same task.
@@ -213,7 +210,7 @@ class DaskEngine:
             done += len(records)
             yield records
 
-    def _results(self, rows: int, first_chunk: int) -> Iterator[np.ndarray]:
+    def _results(self, rows: int, first_chunk: int) -> Iterator[Array]:
         window = TASKS_AHEAD * max(sum(self._client.nthreads().values()), 1)
         pending: deque[Any] = deque()
         for first in range(first_chunk * rows, self.rows, rows):
@@ -227,11 +224,11 @@ class DaskEngine:
             yield _result(pending.popleft())
 
 
-def _result(future: Any) -> np.ndarray:
+def _result(future: Any) -> Array:
     from distributed import KilledWorker
 
     try:
-        records: np.ndarray = future.result()
+        records: Array = future.result()
     except (KilledWorker, CancelledError, OSError) as error:
         raise UsageError(
             "engine",
@@ -244,9 +241,7 @@ def _result(future: Any) -> np.ndarray:
     return records
 
 
-def compute_range(
-    sweep: tuple[Space, tuple[RecordColumn, ...]], first: int, count: int
-) -> np.ndarray:
+def compute_range(sweep: tuple[Space, tuple[RecordColumn, ...]], first: int, count: int) -> Array:
     """Compute a range of rows on one thread of a worker; the cluster runs a task per thread."""
     engine = LocalEngine(*sweep, threads=1)
     out = np.empty(count, engine.dtype)
@@ -569,7 +564,7 @@ class _Run:
                 self._report(done)
             self.summary.seconds = time.perf_counter() - started
 
-    def _take(self, chunk: np.ndarray, first: int) -> None:
+    def _take(self, chunk: Array, first: int) -> None:
         """Count a chunk and compare its checked rows."""
         self.summary.add(chunk, first)
         begin, end = (bisect_left(self.checked, row) for row in (first, first + len(chunk)))
@@ -581,7 +576,7 @@ class _Run:
             self.progress(done, self.space.rows)
 
 
-def _memory_for(rows: int, dtype: np.dtype[Any]) -> np.ndarray:
+def _memory_for(rows: int, dtype: np.dtype[Any]) -> Array:
     try:
         return np.empty(rows, dtype)
     except (MemoryError, ValueError):

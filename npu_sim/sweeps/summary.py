@@ -14,6 +14,7 @@ from npu_sim.framework.inference import plan_arguments
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target
+from npu_sim.numbers.arrays import Array
 from npu_sim.plans.model import Plan
 from npu_sim.status import NpuSimError
 from npu_sim.sweeps.space import RecordColumn, Space, workspace_column
@@ -43,7 +44,7 @@ class SweepSummary:
     seconds: float = 0.0
     rows_now: int = 0
 
-    def add(self, chunk: np.ndarray, first_row: int) -> None:
+    def add(self, chunk: Array, first_row: int) -> None:
         """Count one chunk."""
         self.rows += len(chunk)
         self.rows_now += len(chunk)
@@ -64,7 +65,7 @@ class SweepSummary:
             if int(chunk[name][place]) > self.peak_bytes:
                 self.peak_bytes, self.peak_row = int(chunk[name][place]), first_row + place
 
-    def _find_first(self, statuses: np.ndarray, first_row: int) -> None:
+    def _find_first(self, statuses: Array, first_row: int) -> None:
         for status in self.counts["status"]:
             if status == 0 or self.first_rows.get(status, first_row) < first_row:
                 continue
@@ -72,7 +73,7 @@ class SweepSummary:
             if statuses[place] == status:
                 self.first_rows[status] = first_row + place
 
-    def _count(self, name: str, values: np.ndarray) -> None:
+    def _count(self, name: str, values: Array) -> None:
         counter = self.counts.setdefault(name, Counter())
         if not len(values):
             return

@@ -48,6 +48,7 @@ from npu_sim.files.writing import (
     write_text,
 )
 from npu_sim.language import Argument, Text
+from npu_sim.numbers.arrays import Array
 from npu_sim.plans.answers import arrow_array
 from npu_sim.status import UsageError
 from npu_sim.sweeps.reader import DESCRIPTION, read_description
@@ -114,7 +115,7 @@ class ColumnsWriter(_Writer):
             self._files.append(file)
             truncate_to(file, len(self._header(column)) + self.rows * column.dtype.itemsize)
 
-    def write(self, chunk: np.ndarray) -> dict[str, Any]:
+    def write(self, chunk: Array) -> dict[str, Any]:
         """Append a chunk."""
         for column, file in zip(self.columns, self._files, strict=True):
             file.write(np.ascontiguousarray(chunk[column.name]).data)
@@ -205,7 +206,7 @@ class CsvWriter(_Writer):
         self._file = self.partial.open("r+b")
         truncate_to(self._file, int(state["bytes"]))
 
-    def write(self, chunk: np.ndarray) -> dict[str, Any]:
+    def write(self, chunk: Array) -> dict[str, Any]:
         """Append a chunk."""
         assert self._file is not None
         pieces = [chunk[start : start + PIECE_ROWS] for start in range(0, len(chunk), PIECE_ROWS)]
@@ -225,7 +226,7 @@ class CsvWriter(_Writer):
         if self._file is not None:
             self._file.close()
 
-    def _text(self, records: np.ndarray) -> np.ndarray:
+    def _text(self, records: Array) -> Array:
         from npu_sim.sweeps.compile import write_lines  # loads Numba
 
         values = np.empty((len(self.columns), len(records)), np.int64)
@@ -247,7 +248,7 @@ class CsvWriter(_Writer):
         return text[:size]
 
 
-def _as_codes(column: RecordColumn, values: np.ndarray) -> tuple[np.ndarray, list[bytes]]:
+def _as_codes(column: RecordColumn, values: Array) -> tuple[Array, list[bytes]]:
     """Return integers and the texts they stand for; an fp32 value becomes a code of its text."""
     if column.dtype.kind != "f":
         return values, [word.encode() for word in column.words]
@@ -298,7 +299,7 @@ class ParquetWriter(_Writer):
         if missing and not joined:
             raise ValueError(Text("{name} is missing", name=self._file(missing[0]).name))
 
-    def write(self, chunk: np.ndarray) -> dict[str, Any]:
+    def write(self, chunk: Array) -> dict[str, Any]:
         """Write a chunk."""
         arrays = [
             arrow_array(column.decoded(np.ascontiguousarray(chunk[column.name])))
@@ -515,7 +516,7 @@ class Store:
                 foreign=repr(foreign),
             )
 
-    def append(self, chunk: np.ndarray, chunks_done: int, summary: dict[str, Any]) -> None:
+    def append(self, chunk: Array, chunks_done: int, summary: dict[str, Any]) -> None:
         """Append a chunk and record it as complete."""
         with self._reporting_errors(self.partial):
             state = self.writer.write(chunk)

@@ -25,8 +25,8 @@ from npu_sim.framework.checking import checked_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target, chosen_target, current_device, device
 from npu_sim.language import Text
-from npu_sim.numbers.arrays import as_array, bfloat16
-from npu_sim.numbers.formats import Array, TensorSpec
+from npu_sim.numbers.arrays import Array, as_array, bfloat16
+from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators import run, signature_of
 from npu_sim.operators.loading import load_operator
 from npu_sim.registry import OPERATOR_NAMES, OPERATORS

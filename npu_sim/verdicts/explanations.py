@@ -17,7 +17,7 @@ from npu_sim.cores import all_socs, release_names, shipped_products
 from npu_sim.framework.operator import MISCOUNTED, PARTS, UNFUSED, VARIANTS
 from npu_sim.kernels.shared.elementwise import narrow_array, round_to_hf32, widen_array
 from npu_sim.language import Text, joined
-from npu_sim.numbers.arrays import Dtype
+from npu_sim.numbers.arrays import Array, Dtype
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.study import StudyCall
@@ -139,7 +139,7 @@ def _values(verdict: OutputVerdict, wrong: NDArray[np.bool_]) -> Iterator[str]:
                 return
 
 
-def representable(values: NDArray[Any], dtype: str) -> bool:
+def representable(values: Array, dtype: str) -> bool:
     """Return whether fp32 values are all representable in a 16-bit dtype."""
     return bool(equal_bits(narrow_array(values, dtype).astype(np.float32), values).all())
 
@@ -251,7 +251,7 @@ class _Question(NamedTuple):
 
     call: StudyCall
     verdict: OutputVerdict
-    array: NDArray[Any]
+    array: Array
     tried: Collection[Any]
     budget: Budget
 
@@ -265,7 +265,7 @@ class _Question(NamedTuple):
         self,
         text: str,
         call: StudyCall | None = None,
-        results: Sequence[NDArray[Any]] = (),
+        results: Sequence[Array] = (),
         initial: NDArray[np.float32] | None = None,
     ) -> Alternative:
         """Return an alternative: another call, results of which one became the output, or both.
@@ -278,7 +278,7 @@ class _Question(NamedTuple):
     def _codes(
         self,
         call: StudyCall,
-        results: Sequence[NDArray[Any]],
+        results: Sequence[Array],
         initial: NDArray[np.float32] | None,
         among: Mask,
     ) -> Codes:
@@ -295,7 +295,7 @@ class _Question(NamedTuple):
 def explained(
     call: StudyCall,
     verdict: OutputVerdict,
-    array: NDArray[Any],
+    array: Array,
     tried: Collection[Any],
     budget: Budget,
     report: Progress,
@@ -448,7 +448,7 @@ def _by_key(calls: Mapping[str, StudyCall]) -> dict[Any, tuple[StudyCall, list[s
     return found
 
 
-def _floating(call: StudyCall) -> dict[str, NDArray[Any]]:
+def _floating(call: StudyCall) -> dict[str, Array]:
     """Return the floating-point inputs."""
     return {name: call.tensors[name] for name in call.operator.floating if name in call.tensors}
 
@@ -548,7 +548,7 @@ def _scaled_results(question: _Question) -> Alternatives:
     yield question.alternative(Text(text, number=number), results=results)
 
 
-def _unscaled(given: NDArray[Any], number: int, multiplied: bool) -> list[NDArray[Any]]:
+def _unscaled(given: Array, number: int, multiplied: bool) -> list[Array]:
     """Return results that give some values when they are multiplied, or divided, by a number.
 
     The nearest three are tried; those that do not are nan.
@@ -599,7 +599,7 @@ def _codes_of_sum(halves: Sequence[StudyCall], question: _Question, among: Mask)
     That no pair of orders was found is a proof only where nothing depends on the order.
     """
     name, given = question.verdict.output, question.verdict.given
-    results: list[list[NDArray[Any]]] = []
+    results: list[list[Array]] = []
     timing = np.zeros(given.shape, np.bool_)
     for half in halves:
         runs = [half.run()]

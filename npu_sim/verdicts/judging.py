@@ -26,7 +26,7 @@ from npu_sim.kernels.shared.arrival_orders import (
 from npu_sim.kernels.shared.arrival_search import ELEMENTS_TOGETHER, Effort, Finish
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.language import Text
-from npu_sim.numbers.arrays import Dtype, Index
+from npu_sim.numbers.arrays import Array, Dtype, Index
 from npu_sim.numbers.formats import FORMATS, canonical_dtype
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import LastWrites, OpenRule, Parts, Step
@@ -87,7 +87,7 @@ class Budget:
         return Budget(min(self.sums, sums), self.seed, max(1, self.whole // fraction))
 
 
-def rounded_to(dtype: Dtype, values: NDArray[Any]) -> NDArray[Any]:
+def rounded_to(dtype: Dtype, values: Array) -> Array:
     """Return computed values in the dtype in which an output is given."""
     if values.dtype == dtype:
         return values
@@ -111,9 +111,9 @@ class MeasuredOutput:
     call: StudyCall
     result: Result
     name: str
-    given: NDArray[Any]
+    given: Array
     budget: Budget
-    initial: NDArray[Any] | None = None
+    initial: Array | None = None
 
     def decide(
         self, wanted: NDArray[np.bool_], codes: NDArray[np.uint8], report: Progress
@@ -167,7 +167,7 @@ class MeasuredOutput:
         begin, stop = int(parts.starts[part]), int(parts.starts[part + 1])
         how = int(outcome.how[0])
         if how == arrival_search.REACHED:
-            order: NDArray[Any] | None = trail[: stop - begin]
+            order: Array | None = trail[: stop - begin]
         elif (order := _named_arrival(parts, part, column, given)) is not None:
             how = arrival_search.REACHED
         return Examined(
@@ -199,7 +199,7 @@ class MeasuredOutput:
             for written in self.call.operator.hook(WRITES)(self.call, self.result, self.name)
         )
 
-    def _parts(self) -> Iterator[tuple[Parts, NDArray[Any]]]:
+    def _parts(self) -> Iterator[tuple[Parts, Array]]:
         """Yield the contributions, with the flat index of each part's first element."""
         if not self.call.operator.has_hook(PARTS):
             return
@@ -214,7 +214,7 @@ class MeasuredOutput:
         places: NDArray[np.int64],
         positions: NDArray[np.int64],
         stops_early: bool = True,
-    ) -> tuple[Any, NDArray[Any]]:
+    ) -> tuple[Any, Array]:
         """Search for the measured values at some places (part, column) of the contributions.
 
         - ``positions``: flat indices of the same elements.
@@ -237,7 +237,7 @@ class MeasuredOutput:
 
 
 def _examined_writes(
-    writes: NDArray[Any], given: Any, cores: Sequence[int], names: Sequence[str]
+    writes: Array, given: Any, cores: Sequence[int], names: Sequence[str]
 ) -> Examined:
     """Return what is known of an element of which one of several writes survives."""
     numbers = writes.astype(np.float64)
@@ -261,7 +261,7 @@ def _examined_writes(
     )
 
 
-def _named_arrival(parts: Parts, part: int, column: int, given: Any) -> NDArray[Any] | None:
+def _named_arrival(parts: Parts, part: int, column: int, given: Any) -> Array | None:
     """Return the arrival of a named order that gives the bits of an element; None without one."""
     begin, stop = int(parts.starts[part]), int(parts.starts[part + 1])
     cores, values, factor = parts.cores[begin:stop], parts.values[begin:stop], parts.factors[part]
@@ -279,9 +279,7 @@ NAMED_ORDERS = ("reverse", "round_robin")
 """Orders that a whole output is compared with, besides the sequential one."""
 
 
-def measured_as(
-    name: str, array: NDArray[Any], output: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def measured_as(name: str, array: Array, output: Array) -> tuple[Array, NDArray[np.bool_]]:
     """Return a measured array in the dtype of an output, and which values do not fit that dtype.
 
     Values that do not fit are rounded. Those of an fp32 output that is given in 16 bits stay: such
@@ -327,7 +325,7 @@ def measured_as(
 
 def judge(
     call: StudyCall,
-    measured: Mapping[str, NDArray[Any]],
+    measured: Mapping[str, Array],
     budget: Budget,
     report: Progress = silent,
     search: bool = True,
@@ -342,7 +340,7 @@ def judge(
     """
     call = call.with_options(core_order="sequential", seed=0)
     result = call.run()
-    named: dict[str, Mapping[str, NDArray[Any]]] = {}
+    named: dict[str, Mapping[str, Array]] = {}
     verdicts = {}
     for name, array in measured.items():
         if name not in result.outputs:
@@ -402,7 +400,7 @@ def _settle(
     return unsettled
 
 
-def _named_order(output: MeasuredOutput, runs: dict[str, Mapping[str, NDArray[Any]]]) -> str:
+def _named_order(output: MeasuredOutput, runs: dict[str, Mapping[str, Array]]) -> str:
     """Return the order of ``NAMED_ORDERS`` that gives all bits of an output; empty without one.
 
     ``runs`` keeps the outputs in these orders for the other outputs of the call.

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from npu_sim.cores import Profile, all_socs, load_profile, release_names, shipped_products
 from npu_sim.framework.arguments import tensor_of
@@ -15,6 +14,7 @@ from npu_sim.framework.inference import require_given
 from npu_sim.framework.operator import COMPLETED, Operator
 from npu_sim.framework.target import Limits, require_bool, require_limits
 from npu_sim.language import Text, grouped
+from npu_sim.numbers.arrays import Array
 from npu_sim.operators.loading import load_operator
 from npu_sim.operators.shared.study import StudyCall, study_call
 from npu_sim.plans.answers import Progress
@@ -171,7 +171,7 @@ def verify(
     )
 
 
-def _take_measured(operator: Operator, arguments: dict[str, Any]) -> dict[str, NDArray[Any]]:
+def _take_measured(operator: Operator, arguments: dict[str, Any]) -> dict[str, Array]:
     """Take the measured outputs out of the arguments; raise UsageError if there is none."""
     measured = {
         name: tensor_of(name, arguments.pop(name))
@@ -191,7 +191,7 @@ def _take_measured(operator: Operator, arguments: dict[str, Any]) -> dict[str, N
 
 def _completed(
     operator: Operator, arguments: Mapping[str, Any]
-) -> dict[str, Callable[[StudyCall], NDArray[Any]]]:
+) -> dict[str, Callable[[StudyCall], Array]]:
     """Return the functions of the inputs that were left out and that another operator gives."""
     if not operator.has_hook(COMPLETED):
         return {}
@@ -199,7 +199,7 @@ def _completed(
     return {name: found for name, found in functions.items() if arguments.get(name) is None}
 
 
-def _second_results(against: Any, measured: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _second_results(against: Any, measured: Mapping[str, Array]) -> dict[str, Array]:
     """Return the second results by name; raises UsageError for those of other outputs."""
     if against is None:
         return {}
@@ -241,7 +241,7 @@ def _groups(
     call: StudyCall,
     profiles: Iterable[Profile],
     switches: Iterable[bool],
-    completed: Mapping[str, Callable[[StudyCall], NDArray[Any]]],
+    completed: Mapping[str, Callable[[StudyCall], Array]],
 ) -> dict[Any, _Group]:
     """Return the calls that compute differently, by key, with the devices of each.
 
@@ -270,10 +270,7 @@ def _groups(
 
 
 def _judged(
-    groups: Mapping[Any, _Group],
-    measured: Mapping[str, NDArray[Any]],
-    budget: Budget,
-    report: Progress,
+    groups: Mapping[Any, _Group], measured: Mapping[str, Array], budget: Budget, report: Progress
 ) -> _Group:
     """Judge every group; return the first of the best rank.
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from npu_sim.kernels.engine.compile import kernel
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Array
 from npu_sim.numbers.formats import (
     BLOCK,
     FORMAT_OF_STORAGE,
     FORMATS,
     STORAGE,
     UNSIGNED,
-    Array,
     Format,
     as_array,
     floating,

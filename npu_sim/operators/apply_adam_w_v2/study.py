@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Arrays, Result, Text, numpy_dtype, to_fp32
+from npu_sim.framework.vocabulary import Array, Arrays, Result, Text, numpy_dtype, to_fp32
 from npu_sim.kernels.shared.elementwise import narrow_array
 from npu_sim.operators.apply_adam_w_v2.compute import (
     ONE,
@@ -75,14 +75,14 @@ def state_of(call: StudyCall, scalars: Mapping[str, Any]) -> Arrays:
     return {**old, "grad": old["grad"] * scalars["sign"]}
 
 
-def largest(old: Arrays, second: np.ndarray) -> np.ndarray:
+def largest(old: Arrays, second: Array) -> Array:
     """Return the second moments under the root: with amsgrad the largest so far."""
     return np.maximum(old["max_grad_norm"], second) if "max_grad_norm" in old else second
 
 
 def steps_between(
-    first: np.ndarray, step: np.ndarray, powers: Powers, vanishing: float
-) -> tuple[np.ndarray, np.ndarray]:
+    first: Array, step: Array, powers: Powers, vanishing: float
+) -> tuple[Array, Array]:
     """Return both ends of the step in float64, given its value in the kernel's order.
 
     - ``first``: the first moment, the numerator of the step: a zero stays one.
@@ -97,8 +97,8 @@ def steps_between(
 def rule_of_var(
     call: StudyCall,
     result: Result,
-    decayed: Sequence[np.ndarray],
-    steps: tuple[np.ndarray, np.ndarray],
+    decayed: Sequence[Array],
+    steps: tuple[Array, Array],
     *,
     rounds_half_away: bool,
 ) -> OpenRule:
@@ -118,7 +118,7 @@ def rule_of_var(
     )
 
 
-def away_from_zero(values: np.ndarray) -> np.ndarray:
+def away_from_zero(values: Array) -> Array:
     """Return fp32 values in bf16, rounded to nearest, ties away from zero."""
     bits = values.view(np.uint32)
     return narrow_array(

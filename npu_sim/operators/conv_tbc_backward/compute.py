@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import ORDERED_ADDITIONS, Arrays, Case, Dtype, Run, storage_view
+from npu_sim.framework.vocabulary import (
+    ORDERED_ADDITIONS,
+    Array,
+    Arrays,
+    Case,
+    Dtype,
+    Run,
+    storage_view,
+)
 from npu_sim.kernels import conv_tbc_backward as kernels
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.numbers.values import normal
@@ -49,7 +57,7 @@ def roundings(case: Case) -> tuple[int, int]:
     return (kernels.TO_HF32 if computed_in(case) == "hf32" else kernels.EXACT), kernels.EXACT
 
 
-def weight_order_mask(case: Case) -> np.ndarray:
+def weight_order_mask(case: Case) -> Array:
     """Return which elements of gradWeight depend on the order of arrival: those of some taps."""
     row, tiling = case.row, case.tiling
     depends = np.zeros(row.K, np.bool_)
@@ -73,7 +81,7 @@ def compute(run: Run) -> None:
     }
 
 
-def _grad_input(run: Run, grad: np.ndarray) -> None:
+def _grad_input(run: Run, grad: Array) -> None:
     row, weight, out = run.case.row, run.stored("weight"), run.written("grad_input")
     operand, result = roundings(run.case)
     if "gradInput" in elementwise_gradients(run.case):
@@ -84,7 +92,7 @@ def _grad_input(run: Run, grad: np.ndarray) -> None:
     kernels.grad_input(grad, weight, out, row.pad, operand, result)
 
 
-def _grad_weight(run: Run, grad: np.ndarray) -> None:
+def _grad_weight(run: Run, grad: Array) -> None:
     row, case, out = run.case.row, run.case, run.written("grad_weight")
     x, (operand, _) = run.stored("input"), roundings(case)
     splits, order = splits_of(case), (run.order.code, run.order.seed)

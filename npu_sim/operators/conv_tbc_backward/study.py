@@ -12,6 +12,7 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import (
     FORMULA,
+    Array,
     Index,
     Result,
     Text,
@@ -195,7 +196,7 @@ def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
         yield rule
 
 
-def _rounded(array: np.ndarray, operand: int) -> np.ndarray:
+def _rounded(array: Array, operand: int) -> Array:
     """Return an input as the cube unit reads it, as fp32."""
     wide = widen_array(array)
     if operand == kernels.TO_HF32:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import (
+    Array,
     Arrays,
     Case,
     Caveat,
@@ -54,7 +55,7 @@ def compute(run: Run) -> None:
         )
 
 
-def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> Iterator[Caveat]:
+def check_labels(survey: "Survey", target: Array, case: Case) -> Iterator[Caveat]:
     """Check the labels; yield the warnings that depend on the data.
 
     Raises
@@ -165,7 +166,7 @@ def data(arguments: Any, seed: int) -> Arrays:
     return drawn | draw_labels(arguments, columns, rng)
 
 
-def log_probabilities(spec: TensorSpec, rng: "np.random.Generator") -> np.ndarray:
+def log_probabilities(spec: TensorSpec, rng: "np.random.Generator") -> Array:
     """Return the log-softmax of normal logits, row by row."""
     out = np.empty(spec.shape, numpy_dtype(spec.dtype))
     if not out.size:

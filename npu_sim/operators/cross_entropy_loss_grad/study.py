@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import FORMULA, AclnnError, Index, Result, Text, joined
+from npu_sim.framework.vocabulary import FORMULA, AclnnError, Array, Index, Result, Text, joined
 from npu_sim.operators.cross_entropy_loss_grad.plan import EXACT_LABELS
 from npu_sim.operators.shared.labelled_rows.study import CROSS_ENTROPY, DEFAULTS, label_ranges
 from npu_sim.operators.shared.open_rules import open_rule
@@ -60,7 +60,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     )
 
 
-def _outside(call: StudyCall, rows: int, codes: np.ndarray) -> np.ndarray:
+def _outside(call: StudyCall, rows: int, codes: Array) -> Array:
     """Run one probe after another; return S, the number of units that survive in each sum.
 
     Every row has a class of its own, whose weight is the term of the row. With log_prob = 0, the
@@ -122,12 +122,12 @@ DIVIDES = (
 )
 
 
-def _without_exp(call: StudyCall) -> np.ndarray:
+def _without_exp(call: StudyCall) -> Array:
     """Return the gradient with 0 in place of every exp, in float64."""
     tensors = {**call.tensors, "log_prob": np.full(call.tensors["log_prob"].shape, -np.inf)}
-    gradient: np.ndarray = call.operator.hook(FORMULA)(
-        call.arguments, tensors, np.dtype(np.float64)
-    )["x_grad"]
+    gradient: Array = call.operator.hook(FORMULA)(call.arguments, tensors, np.dtype(np.float64))[
+        "x_grad"
+    ]
     return gradient
 
 
@@ -143,7 +143,7 @@ def unfused(call: StudyCall, output: str) -> Formulas:
     yield "(exp - 1) times the gradient of a row, as Megatron does", partial(_of_megatron, call)
 
 
-def _of_rows(call: StudyCall) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _of_rows(call: StudyCall) -> tuple[Array, Array, Array]:
     """Return exp, the negated gradient of every row, and where its label is, in fp64."""
     without = _without_exp(call)
     exp = np.exp(call.tensors["log_prob"].astype(FP64))

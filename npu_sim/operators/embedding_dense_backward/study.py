@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from npu_sim.framework.vocabulary import (
     FORMULA,
     SORTABLE_ROWS,
+    Array,
     Case,
     Index,
     Order,
@@ -116,13 +117,13 @@ def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
     yield any_order("grad_weight", output, sums_in_fp64(call), operations, reason, saturates)
 
 
-def rows_of_weights(call: StudyCall) -> np.ndarray:
+def rows_of_weights(call: StudyCall) -> Array:
     """Return how many rows are added to every row of the gradient."""
     indices, weights = _row_indices(call), call.case.row.num_weights
     return np.bincount(indices[(indices >= 0) & (indices < weights)], minlength=weights)
 
 
-def sums_in_fp64(call: StudyCall) -> tuple[np.ndarray, np.ndarray]:
+def sums_in_fp64(call: StudyCall) -> tuple[Array, Array]:
     """Return the exact sums of an output, and those of the magnitudes."""
     tensors = {**call.tensors, "grad": np.abs(call.tensors["grad"].astype(np.float64))}
     formula, precision = call.operator.hook(FORMULA), np.dtype(np.float64)
@@ -169,7 +170,7 @@ def _row_after_row(call: StudyCall) -> Ends:
 
 
 def miscounted(
-    call: StudyCall, output: str, index: Index, difference: np.ndarray
+    call: StudyCall, output: str, index: Index, difference: Array
 ) -> Iterator[tuple[str, StudyCall]]:
     """Yield calls with a row of grad added twice, or missing; see the hook of the declaration."""
     grad, indices = call.tensors["grad"], _row_indices(call)
@@ -225,12 +226,12 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     return claims_of_rows(call, _tree_maker)
 
 
-def _tree_maker(call: StudyCall, in_order: np.ndarray) -> "TreeOfRow":
+def _tree_maker(call: StudyCall, in_order: Array) -> "TreeOfRow":
     return lambda run: tree_of_row(call.case, run, call.order, _core_ends(call.case, in_order))
 
 
 def claims_of_rows(
-    call: StudyCall, tree_maker: Callable[[StudyCall, np.ndarray], "TreeOfRow"]
+    call: StudyCall, tree_maker: Callable[[StudyCall, Array], "TreeOfRow"]
 ) -> Iterator[Claim]:
     """Like `claims`, with the trees of ``tree_maker(call, sorted indices)``.
 
@@ -269,7 +270,7 @@ def claims_of_rows(
         )
 
 
-def _core_ends(case: Case, in_order: np.ndarray) -> list[tuple[int, int]]:
+def _core_ends(case: Case, in_order: Array) -> list[tuple[int, int]]:
     """Return the first and last index of every core's slice of the sorted list.
 
     Empty unless the native 16-bit kernel runs.
@@ -281,9 +282,7 @@ def _core_ends(case: Case, in_order: np.ndarray) -> list[tuple[int, int]]:
     return [(int(in_order[start]), int(in_order[stop - 1])) for start, stop in ranges]
 
 
-def _outside(
-    call: StudyCall, case: Case, index: int, terms: np.ndarray, codes: np.ndarray
-) -> np.ndarray:
+def _outside(call: StudyCall, case: Case, index: int, terms: Array, codes: Array) -> Array:
     """Run the kernel on probes, one per column; return the number of units that survive."""
     row = case.row
     times = terms.size if row.scale_grad_by_freq else 1
@@ -307,7 +306,7 @@ def terms(call: StudyCall, output: str, index: Index) -> NamedTerms:
     ]
 
 
-def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, float, str]]:
+def causes(call: StudyCall, dtype: str, golden: Array) -> list[tuple[str, float, str]]:
     """Return the errors of scaling, in ulp: reciprocal instead of division, and fp32 counters."""
     from npu_sim.kernels.shared.elementwise import ulp_distance
 
@@ -348,7 +347,7 @@ def _grown(call: StudyCall, extra: int, fill: str) -> StudyCall | None:
     )
 
 
-def _found(call: StudyCall, output: str, values: np.ndarray) -> np.ndarray:
+def _found(call: StudyCall, output: str, values: Array) -> Array:
     """Return the output rows of indices that occur in the call; other rows are zero."""
     present, rows = np.unique(_row_indices(call)), np.zeros_like(values)
     rows[present] = values[present]

@@ -9,6 +9,7 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import (
     Argument,
+    Array,
     Arrays,
     Caveat,
     Dtype,
@@ -29,7 +30,7 @@ FEWEST_EXPERTS = 64
 """Smallest number of experts in generated data."""
 
 
-def check_ids(ids: np.ndarray) -> None:
+def check_ids(ids: Array) -> None:
     """Check the values of ids (page, "Contract" 8).
 
     Raises
@@ -89,7 +90,7 @@ def compute(run: Run) -> None:
             run.caveats = _rounded_ids(np.flatnonzero(kernels.are_rounded(ids)), ids, places)
 
 
-def _rounded_ids(rounded: np.ndarray, ids: np.ndarray, places: np.ndarray) -> tuple[Caveat, ...]:
+def _rounded_ids(rounded: Array, ids: Array, places: Array) -> tuple[Caveat, ...]:
     """Warn of ids that are not exact in fp32, given their positions (page, "Ids as fp32")."""
     if not rounded.size:
         return ()

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Index, Text
+from npu_sim.framework.vocabulary import Array, Index, Text
 from npu_sim.operators.shared.routed_tokens.study import PERMUTE
 from npu_sim.operators.shared.study import (
     Changes,
@@ -37,14 +37,14 @@ def claims(call: StudyCall) -> Iterator[Claim]:
         )
 
 
-def _copies(call: StudyCall, sources: np.ndarray) -> bool:
+def _copies(call: StudyCall, sources: Array) -> bool:
     """Return whether the kernel's rows have the bits of their tokens."""
     return bool(
         call.outputs()["permuted_tokens"].tobytes() == call.tensors["tokens"][sources].tobytes()
     )
 
 
-def _sources(call: StudyCall) -> np.ndarray:
+def _sources(call: StudyCall) -> Array:
     """Return the token of every row of permuted_tokens."""
     outputs = call.outputs()
     places = outputs["sorted_indices"]
@@ -93,8 +93,8 @@ def _batches(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
 
 
 def _restored(
-    call: StudyCall, changed: StudyCall, at: np.ndarray, output: str, values: np.ndarray
-) -> np.ndarray | None:
+    call: StudyCall, changed: StudyCall, at: Array, output: str, values: Array
+) -> Array | None:
     """Return the copies of the original tokens in an output of a changed call.
 
     ``at`` are the positions of these tokens in the changed call. Places are ranked among

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Arrays, Caveat, Dtype, Order, Run, Text, caveat
+from npu_sim.framework.vocabulary import Array, Arrays, Caveat, Dtype, Order, Run, Text, caveat
 from npu_sim.operators.shared.routed_tokens.compute import check_indices, draw
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 
@@ -31,14 +31,12 @@ class LastWriters:
         Number of rows written more than once.
     """
 
-    entries: np.ndarray
-    order_dependent_rows: np.ndarray
+    entries: Array
+    order_dependent_rows: Array
     repeated: int
 
 
-def find_last_writers(
-    indices: np.ndarray, rows: int, stops: Sequence[int], order: Order
-) -> LastWriters:
+def find_last_writers(indices: Array, rows: int, stops: Sequence[int], order: Order) -> LastWriters:
     """Return the entry that writes each row last, for one order of arrival.
 
     Entries of one core arrive in order; the order between cores is not fixed.
@@ -72,7 +70,7 @@ def find_last_writers(
     return LastWriters(entries, order_dependent_rows, int(np.count_nonzero(times_written > 1)))
 
 
-def _by_row(rows: np.ndarray, places: np.ndarray) -> list[tuple[int, np.ndarray]]:
+def _by_row(rows: Array, places: Array) -> list[tuple[int, Array]]:
     """Return rows and their entries in order."""
     by_row = np.argsort(rows, kind="stable")
     starts = np.flatnonzero(np.diff(rows[by_row], prepend=-1))  # rows are >= 0: the first starts
@@ -81,7 +79,7 @@ def _by_row(rows: np.ndarray, places: np.ndarray) -> list[tuple[int, np.ndarray]
     )
 
 
-def _last_core(cores: np.ndarray, row: int, order: Order) -> int:
+def _last_core(cores: Array, row: int, order: Order) -> int:
     """Return the core whose write to a row arrives last; ``cores`` are sorted, one per entry."""
     if order.core_order == "reverse":
         return int(cores[0])
@@ -118,7 +116,7 @@ def write_gradients(
     piece_columns: int,
     folds_once: bool = False,
     cut: tuple[int, int] = (0, 0),
-) -> np.ndarray:
+) -> Array:
     """Write both gradients, and return that of probs before its rounding; empty without probs.
 
     ``piece_columns``, ``folds_once`` and ``cut`` are those of
@@ -147,7 +145,7 @@ def write_gradients(
     return sums
 
 
-def dropped_indices(indices: np.ndarray, rows: int) -> Iterator[Caveat]:
+def dropped_indices(indices: Array, rows: int) -> Iterator[Caveat]:
     """Yield the warning that indices are beyond the rows."""
     if count := int(np.count_nonzero(indices >= rows)):
         yield caveat(
@@ -182,7 +180,7 @@ def lost_rows(writers: LastWriters) -> Iterator[Caveat]:
         )
 
 
-def _sums_of_dropped(indices: np.ndarray, rows: int, sums: np.ndarray) -> Iterator[Caveat]:
+def _sums_of_dropped(indices: Array, rows: int, sums: Array) -> Iterator[Caveat]:
     """Yield the warning that gradients of dropped entries are nan."""
     if sums.size and (count := int(np.count_nonzero(np.isnan(sums[indices >= rows])))):
         yield caveat(

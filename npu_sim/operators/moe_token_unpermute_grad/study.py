@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Index, Result, TensorSpec, Text, canonical_dtype
+from npu_sim.framework.vocabulary import Array, Index, Result, TensorSpec, Text, canonical_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.routed_tokens.study import (
     UNPERMUTE,
@@ -47,7 +47,7 @@ PROBED_ROWS = 32
 """Rows of random numbers that compare the kernel with the declared tree."""
 
 
-def _original(call: StudyCall, output: str, values: np.ndarray) -> np.ndarray | None:
+def _original(call: StudyCall, output: str, values: Array) -> Array | None:
     """Return the original samples: rows and tokens come first in a larger call."""
     tensor = "permuted_tokens" if output == "permuted_tokens_grad" else "unpermuted_tokens_grad"
     return values[: len(call.tensors[tensor])]

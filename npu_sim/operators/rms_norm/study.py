@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Case, Result, Text
+from npu_sim.framework.vocabulary import Array, Case, Result, Text
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.operators.rms_norm.compute import split_of
 from npu_sim.operators.shared.normalised_rows.study import (
@@ -82,7 +82,7 @@ def unfused(call: StudyCall, output: str) -> Formulas:
         yield Text("gamma + 1 in fp32, as Gemma does"), partial(scaled_by_more, *_operands(call))
 
 
-def _operands(call: StudyCall) -> tuple[np.ndarray, np.ndarray, float]:
+def _operands(call: StudyCall) -> tuple[Array, Array, float]:
     return call.tensors["x"], call.tensors["gamma"], float(call.arguments.epsilon)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import (
+    Array,
     Arrays,
     Case,
     Index,
@@ -81,10 +82,10 @@ def _unfused_gradient(call: StudyCall, output: str) -> Ends:
     return ends_of(scaled * rstd - of_mean, np.abs(scaled * rstd) + np.abs(of_sizes), dtype)
 
 
-def rstd_of_forward(call: StudyCall) -> np.ndarray:
+def rstd_of_forward(call: StudyCall) -> Array:
     """Return rstd as RmsNorm computes it on the same device, with its default epsilon."""
     tensors: dict[str, Any] = {name: call.tensors[name] for name in ("x", "gamma")}
-    rstd: np.ndarray = run("rms_norm", product=call.profile, **tensors).outputs["rstd"]
+    rstd: Array = run("rms_norm", product=call.profile, **tensors).outputs["rstd"]
     return rstd
 
 
@@ -128,7 +129,7 @@ def _locate(gamma_shape: tuple[int, ...], begin: int, part: int, column: int) ->
     return tuple(int(at) for at in np.unravel_index(begin + column, gamma_shape))
 
 
-def _describe(cores: np.ndarray, place: int) -> str:
+def _describe(cores: Array, place: int) -> str:
     return Text(
         "contribution {place} of core {cores}",
         place=place - int(np.searchsorted(cores, cores[place])),
@@ -137,7 +138,7 @@ def _describe(cores: np.ndarray, place: int) -> str:
 
 
 def miscounted(
-    call: StudyCall, output: str, index: Index, difference: np.ndarray
+    call: StudyCall, output: str, index: Index, difference: Array
 ) -> Iterator[tuple[str, StudyCall]]:
     """Yield calls with a row added twice to dgamma, or missing; see the hook of the declaration."""
     if output != "dgamma":
@@ -226,7 +227,7 @@ def _ones(call: StudyCall) -> Arrays:
     return {name: np.ones_like(values) for name, values in call.tensors.items()}
 
 
-def _dgamma_outside(call: StudyCall, columns: range, codes: np.ndarray) -> np.ndarray:
+def _dgamma_outside(call: StudyCall, columns: range, codes: Array) -> Array:
     """Run one probe per column: with xh = 1 the terms of dgamma are dy."""
     terms = "dy", (call.case.row.row, call.case.row.col), slice(None)
     return surviving_units(
@@ -234,7 +235,7 @@ def _dgamma_outside(call: StudyCall, columns: range, codes: np.ndarray) -> np.nd
     )
 
 
-def _mean_outside(call: StudyCall, case: Case, codes: np.ndarray) -> np.ndarray:
+def _mean_outside(call: StudyCall, case: Case, codes: Array) -> Array:
     """Run one probe per row and read dx where dy is one unit.
 
     With xh = gamma = 1, dx is dy minus the mean of dy.

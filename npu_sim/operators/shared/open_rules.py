@@ -8,23 +8,19 @@ from collections.abc import Callable
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Result, canonical_dtype
+from npu_sim.framework.vocabulary import Array, Result, canonical_dtype
 from npu_sim.orders import OpenRule
 
 NOTHING_OPEN = np.inf, -np.inf
 """An empty interval: every step of the element is exact."""
 ANYTHING = -np.inf, np.inf
 LARGEST_FP32 = float(np.finfo(np.float32).max)
-Narrow = Callable[[np.ndarray], np.ndarray]
+Narrow = Callable[[Array], Array]
 """Rounds fp32 values to the dtype of an output, as the kernel stores them."""
 
 
 def _chosen(
-    output: str,
-    ends: tuple[np.ndarray, np.ndarray],
-    is_open: np.ndarray,
-    unknown: np.ndarray,
-    reason: str,
+    output: str, ends: tuple[Array, Array], is_open: Array, unknown: Array, reason: str
 ) -> OpenRule:
     """Return a rule: nothing where no step is open, anything where it is unknown, else its ends."""
     lowest, highest = (
@@ -34,9 +30,7 @@ def _chosen(
     return OpenRule(output, lowest, highest, reason)
 
 
-def open_rule(
-    result: Result, output: str, exact: np.ndarray, radius: np.ndarray, reason: str
-) -> OpenRule:
+def open_rule(result: Result, output: str, exact: Array, radius: Array, reason: str) -> OpenRule:
     """Return the rule of an output that allows all values within a radius, rounded to its dtype.
 
     Elements with radius 0 have no step that is open.
@@ -55,7 +49,7 @@ def open_rule(
 def between(
     result: Result,
     output: str,
-    ends: tuple[np.ndarray, np.ndarray],
+    ends: tuple[Array, Array],
     reason: str,
     narrow: Narrow | None = None,
 ) -> OpenRule:
@@ -88,7 +82,7 @@ def between(
     return _chosen(output, (low, high), is_open, unknown, reason)
 
 
-def moved(values: np.ndarray, units: int) -> np.ndarray:
+def moved(values: Array, units: int) -> Array:
     """Return fp32 values so many units in the last place away; zeros and infinities stay."""
     target, found = np.float32(np.inf if units > 0 else -np.inf), values
     for _ in range(abs(units)):
@@ -98,9 +92,9 @@ def moved(values: np.ndarray, units: int) -> np.ndarray:
 
 def any_order(
     name: str,
-    output: np.ndarray,
-    sums: tuple[np.ndarray, np.ndarray],
-    terms: int | np.ndarray,
+    output: Array,
+    sums: tuple[Array, Array],
+    terms: int | Array,
     reason: str,
     saturate: bool,
 ) -> OpenRule:

@@ -14,6 +14,7 @@ from npu_sim.framework.arguments import CALL_OPTIONS, require_known
 from npu_sim.framework.vocabulary import (
     FORMULA,
     Arguments,
+    Array,
     Arrays,
     Case,
     Index,
@@ -151,11 +152,11 @@ class StudyCall:
         call: dict[str, Any] = {**self.options, **self.tensors, **self.attributes}
         return run(self.operator.name, product=self.profile, **call)
 
-    def outputs(self, **changed: np.ndarray) -> Arrays:
+    def outputs(self, **changed: Array) -> Arrays:
         """Return the results of the call with some tensors replaced."""
         return self.with_tensors(**changed).run().outputs
 
-    def with_tensors(self, **changed: np.ndarray) -> "StudyCall":
+    def with_tensors(self, **changed: Array) -> "StudyCall":
         """Return the call with some tensors replaced."""
         return replace(self, tensors={**self.tensors, **changed})
 
@@ -229,7 +230,7 @@ MISCOUNTED_TERMS = 2
 
 
 def miscounted_calls(
-    call: StudyCall, sampled: Arrays, rows: np.ndarray, terms: np.ndarray, difference: np.ndarray
+    call: StudyCall, sampled: Arrays, rows: Array, terms: Array, difference: Array
 ) -> Iterator[tuple[str, StudyCall]]:
     """Yield calls with one sample added twice, or missing, whose term is nearest to a difference.
 
@@ -258,7 +259,7 @@ def miscounted_calls(
         yield Text("row {row} missing", row=row), call.with_tensors(**without)
 
 
-def _nearest(terms: np.ndarray, difference: np.ndarray) -> np.ndarray:
+def _nearest(terms: Array, difference: Array) -> Array:
     """Return the positions of the terms (terms, columns) that are nearest to a difference."""
     with np.errstate(invalid="ignore", over="ignore"):
         distances = np.abs(terms - difference).sum(axis=1)
@@ -292,7 +293,7 @@ def study_call(operator: str, call: Mapping[str, Any], *, draws: bool = True) ->
     return StudyCall(declared.on(profile), tensors, attributes, profile, options)
 
 
-Restore = Callable[[str, np.ndarray], np.ndarray | None]
+Restore = Callable[[str, Array], Array | None]
 """Function (output name, values of a changed call) that returns the values of the original samples,
 or None if they cannot be compared."""
 
@@ -304,7 +305,7 @@ class RowCount:
     first: int
     template: str
     """What computes a row."""
-    outputs: Callable[[], Mapping[str, np.ndarray]]
+    outputs: Callable[[], Mapping[str, Array]]
     """Returns the outputs of the given rows as such a call computes them."""
     bits: object = None
     """What decides the bits of a row: equal where these are equal for any data."""
@@ -339,7 +340,7 @@ class Changes:
     grown: Callable[[StudyCall, int, str], StudyCall | None] | None = None
     """``grown(call, extra, fill)`` appends samples that do not affect the original ones: copies of
     them (``fill = "copy"``) or zeros (``"zero"``). Returns None if that is impossible."""
-    found: Callable[[StudyCall, str, np.ndarray], np.ndarray | None] | None = None
+    found: Callable[[StudyCall, str, Array], Array | None] | None = None
     """``found(call, output, values)`` returns the original samples in an output of such a call."""
     others: Callable[[StudyCall], Iterator[tuple[str, StudyCall, Restore]]] | None = None
     """``others(call)`` yields further changes without effect in exact arithmetic: name, changed
@@ -355,10 +356,10 @@ def surviving_units(
     call: StudyCall,
     terms: tuple[str, tuple[int, int], Any],
     columns: range,
-    sums_in: Callable[[Arrays], np.ndarray],
-    codes: np.ndarray,
-    **others: np.ndarray,
-) -> np.ndarray:
+    sums_in: Callable[[Arrays], Array],
+    codes: Array,
+    **others: Array,
+) -> Array:
     """Return the number of units that survive in the kernel, for one probe per column.
 
     - ``terms``: the input with the terms, its rows and columns, and the rows that are terms.
@@ -450,6 +451,6 @@ class Experiment:
     codes: tuple[str, ...] = ()
 
 
-def different(a: np.ndarray, b: np.ndarray) -> int:
+def different(a: Array, b: Array) -> int:
     """Return the number of elements that differ."""
     return int(np.count_nonzero(a != b))

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import FORMATS, Dtype, Shape, canonical_dtype
+from npu_sim.framework.vocabulary import FORMATS, Array, Dtype, Shape, canonical_dtype
 
-Ends = tuple[np.ndarray, np.ndarray]
+Ends = tuple[Array, Array]
 """Smallest and largest values of an output, in its dtype."""
 Formulas = Iterator[tuple[str, Callable[[], Ends]]]
 FP64 = np.dtype(np.float64)
@@ -24,19 +24,19 @@ def short(dtype: Dtype) -> str:
     return FORMATS[canonical_dtype(dtype)].short_name
 
 
-def is_16_bit(array: np.ndarray) -> bool:
+def is_16_bit(array: Array) -> bool:
     """Return whether a framework rounds between its kernels."""
-    return array.dtype.itemsize == 2
+    return bool(array.dtype.itemsize == 2)
 
 
-def rounded(values: np.ndarray, dtype: Dtype) -> np.ndarray:
+def rounded(values: Array, dtype: Dtype) -> Array:
     """Return values in fp64 after rounding to fp32 and to a dtype."""
     from npu_sim.kernels.shared.elementwise import narrow_array
 
     return narrow_array(values.astype(np.float32), canonical_dtype(dtype)).astype(FP64)
 
 
-def ends_of(values: np.ndarray, sizes: np.ndarray, dtype: Dtype, units: float = UNITS) -> Ends:
+def ends_of(values: Array, sizes: Array, dtype: Dtype, units: float = UNITS) -> Ends:
     """Return both ends of results in fp32, rounded to a dtype.
 
     - ``values``: the results in fp64.
@@ -51,7 +51,7 @@ def ends_of(values: np.ndarray, sizes: np.ndarray, dtype: Dtype, units: float = 
     return low, high
 
 
-def folded_in(dtype: Dtype, shape: Shape, terms: Iterable[tuple[Any, np.ndarray]]) -> Ends:
+def folded_in(dtype: Dtype, shape: Shape, terms: Iterable[tuple[Any, Array]]) -> Ends:
     """Return sums of rows that are rounded to a dtype after every addition, as by index_add.
 
     - ``terms``: indices of rows, each at most once, and what is added to them.

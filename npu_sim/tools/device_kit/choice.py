@@ -35,6 +35,7 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.row_planner import row_planner
 from npu_sim.framework.target import target_of
+from npu_sim.numbers.arrays import Array
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators import plan
 from npu_sim.operators.loading import load_operator
@@ -65,7 +66,7 @@ PATH_FIELDS = ("status", "kernel", "tiling_key")
 """Columns of a plan as integers that tell paths apart, where an operator has them."""
 
 Feature = tuple[str, ...]
-Codes = dict[str, np.ndarray]
+Codes = dict[str, Array]
 """Calls as codes of the values of every axis."""
 
 
@@ -237,10 +238,10 @@ def _possible(operator: Operator, codes: Codes, random: np.random.Generator) -> 
     return {name: values[small] for name, values in codes.items()}
 
 
-def _magnitude(operator: Operator, codes: Codes) -> np.ndarray:
+def _magnitude(operator: Operator, codes: Codes) -> Array:
     """Return the binary logarithm of the product of the sizes of each call."""
     sizes = np.stack([codes[axis.name] for axis in operator.sizes])
-    magnitude: np.ndarray = np.log2(sizes + 1.0).sum(axis=0)
+    magnitude: Array = np.log2(sizes + 1.0).sum(axis=0)
     return magnitude
 
 

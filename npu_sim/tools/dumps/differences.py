@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from npu_sim.language import Text, joined
+from npu_sim.numbers.arrays import Array
 from npu_sim.operators.shared.dumped import Spread
 from npu_sim.plans.answers import Frozen, FrozenDict, ReadOnlyDict, TextField
 from npu_sim.status import UsageError, shown
@@ -316,9 +317,9 @@ def matched(
     return sorted(pairs, key=lambda pair: order[pair[0].place]), [*left[0], *left[1]]
 
 
-def differing_elements(first: StoredTensor, second: StoredTensor) -> np.ndarray:
+def differing_elements(first: StoredTensor, second: StoredTensor) -> Array:
     """Return the mask of elements whose bits differ; raises UsageError for damaged files."""
-    mask: np.ndarray = bits_of(first.values()) != bits_of(second.values())
+    mask: Array = bits_of(first.values()) != bits_of(second.values())
     return mask.reshape(first.shape)
 
 

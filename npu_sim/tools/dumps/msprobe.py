@@ -30,7 +30,7 @@ import numpy as np
 from npu_sim.files.reading import open_plain, read_limited
 from npu_sim.files.tensors import read_tensor
 from npu_sim.language import Text, grouped
-from npu_sim.numbers.arrays import Shape
+from npu_sim.numbers.arrays import Array, Shape
 from npu_sim.numbers.formats import TensorSpec, canonical_dtype, numpy_dtype
 from npu_sim.operators.shared.dumped import DumpedTensor
 from npu_sim.status import UsageError, shown
@@ -67,7 +67,7 @@ class _Tensor(NamedTuple):
     strides: Shape
 
 
-def read_dumped_tensor(path: Path) -> np.ndarray:
+def read_dumped_tensor(path: Path) -> Array:
     """Return the tensor of a ``.pt`` or ``.npy`` file; bfloat16 has the dtype of ``ml_dtypes``.
 
     Raises
@@ -93,7 +93,7 @@ def read_dumped_tensor(path: Path) -> np.ndarray:
             ) from None
 
 
-def _read_archive(file: IO[bytes]) -> np.ndarray:
+def _read_archive(file: IO[bytes]) -> Array:
     with zipfile.ZipFile(file) as archive:
         named = [name for name in archive.namelist() if name.endswith("/data.pkl")]
         if len(named) != 1:
@@ -259,7 +259,7 @@ class StoredTensor(DumpedTensor):
         """Shape and dtype as planners take them."""
         return TensorSpec(self.shape, self.dtype)
 
-    def values(self) -> np.ndarray:
+    def values(self) -> Array:
         """Return the values.
 
         Raises

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Case, Result, Text
+from npu_sim.framework.vocabulary import Array, Case, Result, Text
 from npu_sim.operators.cross_entropy_loss_grad.ascend_950.compute import (
     pass_rows,
     row_ranges,
@@ -56,7 +56,7 @@ def divisor_tree(case: Case) -> trees.Tree | None:
     return trees.row_sum(cores)
 
 
-def _outside(call: StudyCall, codes: np.ndarray) -> np.ndarray:
+def _outside(call: StudyCall, codes: Array) -> Array:
     """Run one probe after another; return S, the number of units that survive in each sum.
 
     Class 1 weighs 1, its neighbours weigh the huge value and its negative. With log_prob = 0, the

@@ -12,7 +12,7 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Result, core_ranges
+from npu_sim.framework.vocabulary import Array, Result, core_ranges
 from npu_sim.operators.embedding_dense_backward import study as shared
 from npu_sim.operators.embedding_dense_backward.ascend_950.plan import PAIRS_TESTED
 from npu_sim.operators.embedding_dense_backward.declaration import KERNEL_GRAD_V2
@@ -35,7 +35,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     yield from shared.claims_of_rows(call, _tree_maker)
 
 
-def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, float, str]]:
+def causes(call: StudyCall, dtype: str, golden: Array) -> list[tuple[str, float, str]]:
     """Return the error of scaling by the reciprocal, in ulp; counters are integers here."""
     tiling = call.case.tiling
     if tiling.kernel != KERNEL_GRAD_V2 and v1.is_full_load(tiling.v1):
@@ -43,7 +43,7 @@ def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, f
     return shared.causes(call, dtype, golden)[:1]
 
 
-def _tree_maker(call: StudyCall, in_order: np.ndarray) -> TreeOfRow:
+def _tree_maker(call: StudyCall, in_order: Array) -> TreeOfRow:
     tiling, padding = call.case.tiling, call.case.row.padding_idx
     if tiling.kernel == KERNEL_GRAD_V2:
         ranges = core_ranges(v2.core_range, tiling.v2)
@@ -62,7 +62,7 @@ def _tree_maker(call: StudyCall, in_order: np.ndarray) -> TreeOfRow:
     return lambda run: tree_of_v1(run, tiling.v1.batch_rows)
 
 
-def merges(slices: Sequence[np.ndarray], padding: int) -> bool:
+def merges(slices: Sequence[Array], padding: int) -> bool:
     """Return whether one of the pairs that V2 tests has an index in common."""
     return any(
         left[-1] == other[0] != padding for left, other in pairwise(slices[: PAIRS_TESTED + 1])

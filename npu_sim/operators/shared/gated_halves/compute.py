@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Caveat, Dtype, Run, caveat, unsupported_values
+from npu_sim.framework.vocabulary import Array, Caveat, Dtype, Run, caveat, unsupported_values
 
 OVERFLOWS_BELOW = (np.float32(-88.72283), np.float32(-87.33654))
 """Below this, exp(-a) is inf in fp32 (page, "Special values"); where division loses subnormal
@@ -48,12 +48,12 @@ def _found(low: int, infinite: int, near: int = 0) -> Iterator[Caveat]:
         )
 
 
-def halves_of(arguments: Any, x: np.ndarray, precision: Dtype) -> list[np.ndarray]:
+def halves_of(arguments: Any, x: Array, precision: Dtype) -> list[Array]:
     """Return both halves of x along dim."""
     return np.split(x.astype(precision), 2, axis=int(arguments.dim))
 
 
-def sigmoid(a: np.ndarray) -> np.ndarray:
+def sigmoid(a: Array) -> Array:
     """Return 1 / (1 + exp(-a))."""
     with np.errstate(over="ignore"):
         return np.asarray(1 / (1 + np.exp(-a)))

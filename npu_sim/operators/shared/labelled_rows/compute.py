@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import AclnnError, Text, runtime_failure
+from npu_sim.framework.vocabulary import AclnnError, Array, Text, runtime_failure
 
 IGNORED_FRACTION = 0.1
 """Fraction of generated labels equal to ignore_index, if it is a valid label: typical padding."""
@@ -17,7 +17,7 @@ BLOCK_ELEMENTS = 1 << 22
 """Elements drawn, or computed by the formula, at a time; limits the size of temporaries."""
 
 
-def label_failure(target: np.ndarray, place: int, columns: int, hint: str) -> AclnnError:
+def label_failure(target: Array, place: int, columns: int, hint: str) -> AclnnError:
     """Return the error of the first label outside [0, C)."""
     return runtime_failure(
         "target",
@@ -31,7 +31,7 @@ def label_failure(target: np.ndarray, place: int, columns: int, hint: str) -> Ac
     )
 
 
-def draw_labels(arguments: Any, columns: int, rng: "np.random.Generator") -> dict[str, np.ndarray]:
+def draw_labels(arguments: Any, columns: int, rng: "np.random.Generator") -> dict[str, Array]:
     """Return uniform labels, of which some are ignored, and weights of the classes, if given."""
     labels = rng.integers(0, max(1, columns), arguments.target.shape, np.int64)
     drawn = {"target": labels.astype(arguments.target.dtype, copy=False)}

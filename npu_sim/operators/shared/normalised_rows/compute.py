@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Caveat, Dtype, TensorSpec, caveat, numpy_dtype
+from npu_sim.framework.vocabulary import Array, Caveat, Dtype, TensorSpec, caveat, numpy_dtype
 
 BLOCK_ELEMENTS = 1 << 22
 """Elements of a formula computed at a time; limits the size of temporaries."""
@@ -11,15 +11,15 @@ LARGEST_SQUARED = 1.8446743e19
 """Largest magnitude with a finite square in fp32 (page ``rms_norm``, "Special values")."""
 
 
-def draw_gamma(random: "np.random.Generator", spec: TensorSpec) -> np.ndarray:
+def draw_gamma(random: "np.random.Generator", spec: TensorSpec) -> Array:
     """Return random scales near 1, like those of a trained network."""
-    gamma: np.ndarray = 1 + GAMMA_SPREAD * random.standard_normal(spec.shape, np.float32)
+    gamma: Array = 1 + GAMMA_SPREAD * random.standard_normal(spec.shape, np.float32)
     return gamma.astype(numpy_dtype(spec.dtype), copy=False)
 
 
 def normalised_rows(
-    x: np.ndarray, gamma: np.ndarray, epsilon: float, precision: Dtype
-) -> tuple[np.ndarray, np.ndarray]:
+    x: Array, gamma: Array, epsilon: float, precision: Dtype
+) -> tuple[Array, Array]:
     """Return y and rstd of rows of x by their formulas, computed in ``precision``."""
     y, rstd = np.empty(x.shape, precision), np.empty(len(x), precision)
     scale = gamma.astype(precision)
@@ -32,7 +32,7 @@ def normalised_rows(
     return y, rstd
 
 
-def overflowing_rows(x: np.ndarray, rstd: np.ndarray) -> tuple[Caveat, ...]:
+def overflowing_rows(x: Array, rstd: Array) -> tuple[Caveat, ...]:
     """Warn of rows whose sum overflows despite finite inputs; rstd is 0 in these rows only."""
     if rstd.all():
         return ()

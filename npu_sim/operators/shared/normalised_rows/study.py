@@ -9,7 +9,7 @@ from math import sqrt
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Case, TensorSpec, Text, to_fp32
+from npu_sim.framework.vocabulary import Array, Case, TensorSpec, Text, to_fp32
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.open_rules import moved
 from npu_sim.operators.shared.study import Claim, Function, StudyCall, Values, trees
@@ -20,7 +20,7 @@ RMS_NORM = Function(("npu_rms_norm", "RmsNorm"), ("x", "gamma", "epsilon"), ("x"
 """Function of torch_npu whose calls are RmsNorm, and whose gradients are RmsNormGrad, in dumps."""
 PROBED_ROWS = 64
 """Rows of random numbers that compare the kernel with the declared tree."""
-Root = Callable[[np.ndarray], np.ndarray]
+Root = Callable[[Array], Array]
 """Returns 1/sqrt of fp32 numbers."""
 ROOT_UNITS = 2
 """Units in the last place of fp32 by which rstd may differ (page, below the table of evidence)."""
@@ -50,7 +50,7 @@ def row_claim(call: StudyCall, tree: trees.Tree | None, root: Root | None = None
     )
 
 
-def _plain_root(mean: np.ndarray) -> np.ndarray:
+def _plain_root(mean: Array) -> Array:
     return np.asarray(np.float32(1) / np.sqrt(mean))
 
 
@@ -73,7 +73,7 @@ def _agrees(call: StudyCall, tree: trees.Tree | None, root: Root) -> bool:
     return np.array_equal(rstd.reshape(-1), root(mean + to_fp32(case.arguments.epsilon)))
 
 
-def ends_of_rstd(rstd: np.ndarray) -> Ends:
+def ends_of_rstd(rstd: Array) -> Ends:
     """Return the smallest and largest rstd that a device may compute."""
     largest = np.finfo(np.float32).max
     # Saturated, it stands for inf.
@@ -83,7 +83,7 @@ def ends_of_rstd(rstd: np.ndarray) -> Ends:
     return low, high
 
 
-def normalised(x: np.ndarray, gamma: np.ndarray, epsilon: float) -> np.ndarray:
+def normalised(x: Array, gamma: Array, epsilon: float) -> Array:
     """Return x*rstd in fp64."""
     x = x.astype(FP64)
     axes = tuple(range(x.ndim - gamma.ndim, x.ndim))
@@ -91,7 +91,7 @@ def normalised(x: np.ndarray, gamma: np.ndarray, epsilon: float) -> np.ndarray:
     return np.asarray(x / np.sqrt(mean + epsilon))
 
 
-def scaled_after_rounding(x: np.ndarray, gamma: np.ndarray, epsilon: float) -> Ends:
+def scaled_after_rounding(x: Array, gamma: Array, epsilon: float) -> Ends:
     """Return y of a norm whose root is rounded in another order: one of two values before gamma."""
     exact = normalised(x, gamma, epsilon)
     ends = ends_of(exact, np.abs(exact), x.dtype)
@@ -103,7 +103,7 @@ def scaled_after_rounding(x: np.ndarray, gamma: np.ndarray, epsilon: float) -> E
     return np.where(swapped, products[1], products[0]), np.where(swapped, *products)
 
 
-def scaled_by_more(x: np.ndarray, gamma: np.ndarray, epsilon: float) -> Ends:
+def scaled_by_more(x: Array, gamma: Array, epsilon: float) -> Ends:
     """Return y with 1 + gamma in place of gamma, in fp32."""
     exact = normalised(x, gamma, epsilon) * (1 + gamma.astype(FP64))
     return ends_of(exact, np.abs(exact), x.dtype)
@@ -173,7 +173,7 @@ def pieces_tree(case: Case) -> trees.Tree | None:
     return trees.level(slots)
 
 
-def refined_root(mean: np.ndarray) -> np.ndarray:
+def refined_root(mean: Array) -> Array:
     """Return 1/sqrt(mean) by the fused steps of key 5000, for positive normal means."""
     from npu_sim.kernels.vectors.lanes import fused_multiply_add
 
@@ -184,5 +184,5 @@ def refined_root(mean: np.ndarray) -> np.ndarray:
     error = fused_multiply_add(
         mean, fused_multiply_add(-first, first, r), fused_multiply_add(-mean, r, unit)
     )
-    refined: np.ndarray = fused_multiply_add(error * first, np.float32(0.5), first)
+    refined: Array = fused_multiply_add(error * first, np.float32(0.5), first)
     return refined

@@ -4,19 +4,19 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Arrays, numpy_dtype
+from npu_sim.framework.vocabulary import Array, Arrays, numpy_dtype
 from npu_sim.tiling.rotary_position_embedding import INTERLEAVE
 
 WAVELENGTH = 10000.0
 """Base of the angles of generated data, as in most models."""
 
 
-def four_axes(array: np.ndarray) -> np.ndarray:
+def four_axes(array: Array) -> Array:
     """Return a tensor with four axes; a 3-D one has a first axis of 1."""
     return array if array.ndim == 4 else array[None]
 
 
-def rotated(x: np.ndarray, mode: int) -> np.ndarray:
+def rotated(x: Array, mode: int) -> Array:
     """Return rot(x) of a mode; 0 for the last of an odd number of columns, without a partner."""
     if mode == INTERLEAVE:
         turned, paired = np.zeros_like(x), x.shape[-1] // 2 * 2

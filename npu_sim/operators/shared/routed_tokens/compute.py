@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import (
+    Array,
     Arrays,
     Caveat,
     Dtype,
@@ -22,7 +23,7 @@ from npu_sim.framework.vocabulary import (
 from npu_sim.numbers.values import normal
 
 
-def check_indices(indices: np.ndarray, rows: str) -> None:
+def check_indices(indices: Array, rows: str) -> None:
     """Check that no index is negative; ``rows`` names the tensor of the rows, for the hint.
 
     Raises
@@ -47,7 +48,7 @@ def check_indices(indices: np.ndarray, rows: str) -> None:
         )
 
 
-def negative_indices(indices: np.ndarray) -> Iterator[Caveat]:
+def negative_indices(indices: Array) -> Iterator[Caveat]:
     """Yield the warning about negative indices, which A2 and A3 refuse and Ascend 950 drops."""
     found = int(np.count_nonzero(indices < 0))
     if found:
@@ -102,9 +103,7 @@ def sum_rows(run: Run, source: str, result: str, top_k: int, **order: Any) -> No
         sum_tokens(rows, indices, sums, top_k, hidden, probs, **order)
 
 
-def summed(
-    rows: np.ndarray, indices: np.ndarray, precision: Dtype, probs: np.ndarray | None = None
-) -> np.ndarray:
+def summed(rows: Array, indices: Array, precision: Dtype, probs: Array | None = None) -> Array:
     """Return the sums (tokens, hidden) of rows (rows, hidden) that indices (tokens, top_k) name.
 
     Rows are weighted by ``probs`` (tokens, top_k) if given; dropped ones count as 0.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Index, Text
+from npu_sim.framework.vocabulary import Array, Index, Text
 from npu_sim.operators.shared.routed_tokens.compute import ROWS
 from npu_sim.operators.shared.study import (
     Function,
@@ -76,13 +76,13 @@ class Sums:
     name: str
     skips_zeros: bool = False
 
-    def in_range(self, call: StudyCall) -> np.ndarray:
+    def in_range(self, call: StudyCall) -> Array:
         """Return the mask (tokens, experts) of entries that are not dropped."""
         indices = call.tensors["sorted_indices"].reshape(-1, experts(call))
-        found: np.ndarray = (indices >= 0) & (indices < call.tensors[self.source].shape[0])
+        found: Array = (indices >= 0) & (indices < call.tensors[self.source].shape[0])
         return found
 
-    def live(self, call: StudyCall) -> np.ndarray:
+    def live(self, call: StudyCall) -> Array:
         """Return the mask (tokens, experts) of entries that add a row."""
         is_skipped = self.skips_zeros and "probs" in call.tensors
         return self.in_range(call) & (call.tensors["probs"] != 0 if is_skipped else True)
@@ -107,7 +107,7 @@ class Sums:
         for count in np.unique(counts[counts > 0]).tolist():
             yield self.claim(call, np.flatnonzero(counts == count), left_fold(range(count)))
 
-    def claim(self, call: StudyCall, tokens: np.ndarray, tree: Tree | None) -> Claim:
+    def claim(self, call: StudyCall, tokens: Array, tree: Tree | None) -> Claim:
         """Return the claim that the live rows of some tokens are added as a tree."""
         token = int(tokens[0])
         return Claim(
@@ -119,7 +119,7 @@ class Sums:
             outside=partial(self._outside, call, token),
         )
 
-    def _outside(self, call: StudyCall, token: int, codes: np.ndarray) -> np.ndarray:
+    def _outside(self, call: StudyCall, token: int, codes: Array) -> Array:
         """Return how many units survive when the rows are probes and the weights 1 or 0."""
         live, probs = self.live(call), call.tensors.get("probs")
         rows = call.tensors["sorted_indices"].reshape(live.shape)[token, live[token]]
@@ -166,7 +166,7 @@ UNPERMUTE = Function(
 )
 
 
-def _products(call: StudyCall, sums: Sums) -> np.ndarray:
+def _products(call: StudyCall, sums: Sums) -> Array:
     """Return the rows (tokens, experts, columns) times their probs, rounded, in fp64."""
     rows, is_there = call.tensors[sums.source], sums.in_range(call)
     indices = call.tensors["sorted_indices"].reshape(is_there.shape)

@@ -17,7 +17,7 @@ import numpy as np
 from npu_sim.cores import Profile
 from npu_sim.framework.execution import Result
 from npu_sim.language import Text
-from npu_sim.numbers.arrays import Arrays
+from npu_sim.numbers.arrays import Array, Arrays
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.operators import run
 from npu_sim.operators.shared.study import study_call
@@ -156,9 +156,9 @@ class Case:
         return self.plan is not None and self.plan.kernel == SORTED_ROWS
 
     @cached_property
-    def inputs(self) -> list[np.ndarray | None]:
+    def inputs(self) -> list[Array | None]:
         """The inputs of the kernel in its order; None for an optional one that is not given."""
-        given: list[np.ndarray | None] = [
+        given: list[Array | None] = [
             self.tensors.get(name) for name in KERNELS[self.line.operator].inputs
         ]
         if self.is_sorted:
@@ -180,7 +180,7 @@ class Case:
         return run(self.line.operator, product=self.profile, **arguments)
 
     @cached_property
-    def outputs(self) -> dict[str, np.ndarray | None]:
+    def outputs(self) -> dict[str, Array | None]:
         """What npu_sim computes, in the order of the kernel; None for an output that is absent."""
         made = self._result.outputs
         return {name: made.get(name) for name in KERNELS[self.line.operator].outputs}

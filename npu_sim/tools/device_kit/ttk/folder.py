@@ -13,11 +13,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-import numpy as np
-
 from npu_sim.cores import Profile, load_profile
 from npu_sim.files.writing import write_atomically, write_text
 from npu_sim.language import Text, Verbatim, translated
+from npu_sim.numbers.arrays import Array
 from npu_sim.plans.answers import Progress
 from npu_sim.status import UsageError
 from npu_sim.tools.device_kit.answers import Kit
@@ -166,7 +165,7 @@ def _table(cases: Sequence[Case], identity: str) -> str:
     return text.getvalue()
 
 
-def _described(arrays: Sequence[np.ndarray | None]) -> tuple[tuple[Any, ...], ...]:
+def _described(arrays: Sequence[Array | None]) -> tuple[tuple[Any, ...], ...]:
     """Return shapes, dtypes and formats of tensors as Python literals."""
     return (
         tuple(None if array is None else array.shape for array in arrays),
@@ -175,7 +174,7 @@ def _described(arrays: Sequence[np.ndarray | None]) -> tuple[tuple[Any, ...], ..
     )
 
 
-def _range(array: np.ndarray | None) -> tuple[float, float] | None:
+def _range(array: Array | None) -> tuple[float, float] | None:
     """Return the smallest and the largest number of an input."""
     if array is None or not array.size:
         return None if array is None else (0, 0)
@@ -193,9 +192,9 @@ def _write(path: Path, content: bytes) -> None:
     write_atomically(path, lambda file: file.write(content))
 
 
-def files_of(case: Case) -> dict[str, np.ndarray | None]:
+def files_of(case: Case) -> dict[str, Array | None]:
     """Return the arrays of a case by the names of their files; None for an empty file."""
-    files: dict[str, np.ndarray | None] = {
+    files: dict[str, Array | None] = {
         f"input_{place}_{'none' if array is None else array.dtype}.bin": array
         for place, array in enumerate(case.inputs)
     }
@@ -205,7 +204,7 @@ def files_of(case: Case) -> dict[str, np.ndarray | None]:
     return files
 
 
-def golden_name(place: int, array: np.ndarray | None) -> str:
+def golden_name(place: int, array: Array | None) -> str:
     """Return the name of the file of an expected output."""
     if array is None:
         return f"golden_{place}_none.bin"
