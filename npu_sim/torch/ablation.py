@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -124,18 +125,18 @@ class Seen:
     """Steps after which the run ends."""
     losses: list[float] = field(default_factory=list)
     """Mean of the losses of every step."""
-    gradients: dict[str, torch.Tensor] = field(default_factory=dict)
+    gradients: dict[str, Tensor] = field(default_factory=dict)
     """Gradients of the first step, by parameter."""
-    logits: torch.Tensor | None = None
+    logits: Tensor | None = None
     """First logits of ``cross_entropy``, as rows of classes."""
-    labels: torch.Tensor | None = None
+    labels: Tensor | None = None
     """Their labels."""
     waiting: list[float] = field(default_factory=list)
     """Losses since the last step."""
     names: dict[int, str] = field(default_factory=dict)
     """Names of parameters by identity."""
 
-    def log_probabilities(self) -> torch.Tensor | None:
+    def log_probabilities(self) -> Tensor | None:
         """Return the log-probabilities of the labels, without ignored rows; None without logits."""
         if self.logits is None or self.labels is None:
             return None
@@ -156,7 +157,7 @@ class Seen:
         if len(self.losses) >= self.steps:
             raise EnoughStepsError
 
-    def see_logits(self, input: torch.Tensor, target: torch.Tensor, *_: Any, **__: Any) -> None:
+    def see_logits(self, input: Tensor, target: Tensor, *_: Any, **__: Any) -> None:
         """Keep the first logits and labels; not targets that are probabilities."""
         if self.logits is None and not target.is_floating_point() and input.dim() > 1:
             rows = input.detach().movedim(1, -1)
@@ -183,7 +184,7 @@ def _watched(seen: Seen, moves_weight: bool) -> Iterator[None]:
     run = torch.autograd._engine_run_backward
     is_moved = not moves_weight
 
-    def observed_run(tensors: Sequence[torch.Tensor], *rest: Any, **options: Any) -> Any:
+    def observed_run(tensors: Sequence[Tensor], *rest: Any, **options: Any) -> Any:
         if len(tensors) == 1 and tensors[0].numel() == 1:
             seen.waiting.append(float(tensors[0].detach()))
         return run(tensors, *rest, **options)
@@ -224,7 +225,7 @@ def move_weight(model: torch.nn.Module) -> bool:
     return False
 
 
-def relative(other: Iterable[torch.Tensor], base: Iterable[torch.Tensor]) -> float:
+def relative(other: Iterable[Tensor], base: Iterable[Tensor]) -> float:
     """Return the norm of the difference of tensors over the norm of the second ones."""
     difference = scale = 0.0
     for first, second in zip(other, base, strict=True):

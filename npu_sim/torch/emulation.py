@@ -20,6 +20,7 @@ from types import FrameType, ModuleType
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 from torch.utils import checkpoint
 from torch.utils.checkpoint import CheckpointFunction, _StopRecomputationError
 
@@ -78,7 +79,7 @@ class Changes:
         """Return the root of the mean squared difference over that of the program's values."""
         return (self.squared_differences / self.squares) ** 0.5 if self.squares else 0.0
 
-    def add(self, before: torch.Tensor, after: torch.Tensor) -> None:
+    def add(self, before: Tensor, after: Tensor) -> None:
         """Count a call: the program's result and that of the product."""
         dtype = min(before.dtype, after.dtype, key=lambda kind: kind.itemsize)
         if dtype.is_complex:
@@ -114,7 +115,7 @@ class Changes:
         }
 
 
-def _rank(tensor: torch.Tensor) -> torch.Tensor:
+def _rank(tensor: Tensor) -> Tensor:
     """Return integers that count the representable numbers from zero."""
     kind = INTEGERS[tensor.dtype]
     bits = tensor.contiguous().view(kind).to(torch.int64)
@@ -214,7 +215,7 @@ class Emulator(Recorder):
         read.span.forward_known = True
         for remark in call.remarks:
             read.span.remark(call.operator, remark, None)
-        if call.forward and isinstance(result, torch.Tensor):
+        if call.forward and isinstance(result, Tensor):
             program = partial(read.function, *read.arguments, **read.options)
             self._compare(call.operator, place, program, result)
         return result
@@ -264,9 +265,9 @@ class Emulator(Recorder):
         self,
         operator: str,
         calls: Mapping[str, Inputs],
-        compute: Callable[[], torch.Tensor],
-        program: Callable[[], torch.Tensor],
-    ) -> torch.Tensor:
+        compute: Callable[[], Tensor],
+        program: Callable[[], Tensor],
+    ) -> Tensor:
         """Return ``compute()`` if the product accepts the calls, else ``program()``."""
         place = self.thread.spans[-1].place_with(None)
         try:
@@ -290,7 +291,7 @@ class Emulator(Recorder):
         try:
             with self._on_target():
                 result = call.compute()
-                if isinstance(result, torch.Tensor) and result.requires_grad:
+                if isinstance(result, Tensor) and result.requires_grad:
                     for backward in call.backward:
                         self._require_accepted(backward.operator, backward.inputs(result))
             if not calls:  # it calls no operator of PyTorch, as AdamW
@@ -338,7 +339,7 @@ class Emulator(Recorder):
         self.report.left[operator, why, place] += 1
 
     def _compare(
-        self, operator: str, place: Place, program: Callable[[], torch.Tensor], result: torch.Tensor
+        self, operator: str, place: Place, program: Callable[[], Tensor], result: Tensor
     ) -> None:
         """Compare the result of a call with what the program computes, where that is wanted."""
         is_first = (operator, place) not in self.report.changes
@@ -386,7 +387,7 @@ def _require_replaceable(tensors: Iterable[Any]) -> None:
     if torch._C._functorch.peek_interpreter_stack() is not None:
         raise NotReplacedError(Text("a transform of torch.func computes it"))
     for tensor in tensors:
-        if isinstance(tensor, torch.Tensor) and tensor.device.type != "cpu":
+        if isinstance(tensor, Tensor) and tensor.device.type != "cpu":
             raise NotReplacedError(
                 Text("its tensors are on the device {device}", device=tensor.device.type)
             )

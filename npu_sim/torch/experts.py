@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from unittest.mock import patch
 
 import torch
+from torch import Tensor
 
 from npu_sim.language import Text
 from npu_sim.torch.flow import NotReplacedError
@@ -28,9 +29,9 @@ class Replacing(Protocol):
         self,
         operator: str,
         calls: Mapping[str, Mapping[str, Any]],
-        compute: Callable[[], torch.Tensor],
-        program: Callable[[], torch.Tensor],
-    ) -> torch.Tensor:
+        compute: Callable[[], Tensor],
+        program: Callable[[], Tensor],
+    ) -> Tensor:
         """Return ``compute()`` if the product accepts the calls, else ``program()``."""
 
 
@@ -61,9 +62,7 @@ def replaced_experts(emulator: Replacing) -> Iterator[None]:
         yield
 
 
-def _calls(
-    tokens: torch.Tensor, indices: torch.Tensor, probs: torch.Tensor
-) -> dict[str, Mapping[str, Any]]:
+def _calls(tokens: Tensor, indices: Tensor, probs: Tensor) -> dict[str, Mapping[str, Any]]:
     """Return the calls of a layer, forward and backward, by operator."""
     count, topk = indices.shape
     permuted = spec_of(tokens, (count * topk, tokens.shape[-1]), copied=True)
@@ -82,9 +81,7 @@ def _calls(
     }
 
 
-def _experts(
-    module: Any, tokens: torch.Tensor, indices: torch.Tensor, probs: torch.Tensor
-) -> torch.Tensor:
+def _experts(module: Any, tokens: Tensor, indices: Tensor, probs: Tensor) -> Tensor:
     """Return the result of a module of experts.
 
     Raises NotReplacedError for experts with a bias, a norm, or on several devices.

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
+from torch import Tensor
 
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import Shape
@@ -59,8 +60,8 @@ class NotReplacedError(Exception):
 class Kept:
     """A tensor that a formula begins with, as long as its contents do not change."""
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self._tensor: torch.Tensor | None = tensor
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor: Tensor | None = tensor
         self._version = _version(tensor)
         self._reason: str = CHANGED
         self.requires_grad = tensor.requires_grad
@@ -69,14 +70,14 @@ class Kept:
         """Let go of the tensor."""
         self._tensor, self._reason = None, reason
 
-    def value(self) -> torch.Tensor:
+    def value(self) -> Tensor:
         """Return the tensor; raise NotReplacedError if it is gone or its contents have changed."""
         if self._tensor is None or _version(self._tensor) != self._version:
             raise NotReplacedError(self._reason)
         return self._tensor
 
 
-def _version(tensor: torch.Tensor) -> int:
+def _version(tensor: Tensor) -> int:
     """Return how often a tensor was changed in place; tensors of inference mode do not count."""
     return 0 if tensor.is_inference() else tensor._version
 
@@ -86,7 +87,7 @@ class _Storage:
     """Facts about a storage."""
 
     number: int
-    parameter: torch.Tensor | None = None
+    parameter: Tensor | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     kept: WeakSet[Kept] = field(default_factory=WeakSet)
     """Tensors of this storage that formulas keep."""
@@ -101,18 +102,18 @@ class Flow:
         self._numbers = count()
         self._recent: deque[ref[Kept]] = deque()
 
-    def _storage(self, tensor: torch.Tensor) -> _Storage:
+    def _storage(self, tensor: Tensor) -> _Storage:
         storage = tensor.untyped_storage()
         known = self._storages.get(storage)
         if known is None:
             known = self._storages[storage] = _Storage(next(self._numbers))
         return known
 
-    def identity(self, tensor: torch.Tensor) -> tuple[int, int, int]:
+    def identity(self, tensor: Tensor) -> tuple[int, int, int]:
         """Return a key of a tensor's contents, equal for views that only change its shape."""
         return self._storage(tensor).number, int(tensor.storage_offset()), tensor.numel()
 
-    def keep(self, tensor: torch.Tensor) -> Kept:
+    def keep(self, tensor: Tensor) -> Kept:
         """Keep a tensor that a kernel reads."""
         kept = Kept(tensor)
         self._storage(tensor).kept.add(kept)
@@ -123,16 +124,16 @@ class Flow:
             oldest.forget(TOO_LONG_AGO)
         return kept
 
-    def fact(self, topic: str, tensor: torch.Tensor) -> Any:
+    def fact(self, topic: str, tensor: Tensor) -> Any:
         """Return the fact of a file about a tensor; None if there is none."""
         known = self._storages.get(tensor.untyped_storage())
         return known.facts.get(topic) if known is not None else None
 
-    def note(self, topic: str, tensor: torch.Tensor, fact: Any) -> None:
+    def note(self, topic: str, tensor: Tensor, fact: Any) -> None:
         """Add a fact about a tensor that a kernel read."""
         self._storage(tensor).facts[topic] = fact
 
-    def write(self, tensor: torch.Tensor, facts: Mapping[str, Any]) -> None:
+    def write(self, tensor: Tensor, facts: Mapping[str, Any]) -> None:
         """Replace the facts about a tensor that a kernel wrote."""
         known = self._storages.get(tensor.untyped_storage())
         if known is None and not facts:
@@ -142,14 +143,14 @@ class Flow:
             kept.forget(CHANGED)
         known.number, known.facts = next(self._numbers), dict(facts)
 
-    def parameter(self, tensor: torch.Tensor) -> torch.Tensor | None:
+    def parameter(self, tensor: Tensor) -> Tensor | None:
         """Return the parameter or buffer that a tensor is, or a view of; None if it is neither."""
         if isinstance(tensor, torch.nn.Parameter):
             return tensor
         known = self._storages.get(tensor.untyped_storage())
         return known.parameter if known is not None else None
 
-    def add_parameter(self, parameter: torch.Tensor) -> None:
+    def add_parameter(self, parameter: Tensor) -> None:
         """Keep a parameter or buffer, which views of it belong to."""
         self._storage(parameter).parameter = parameter
 
@@ -164,7 +165,7 @@ class Kernel:
     """Arguments by position."""
     options: Mapping[str, Any]
     """Arguments by name."""
-    results: Sequence[torch.Tensor]
+    results: Sequence[Tensor]
     """Tensors that the kernel wrote."""
     flow: Flow
     """Facts about the tensors."""
@@ -193,24 +194,24 @@ class Kernel:
     def factor(self) -> float | None:
         """Number that a product or a division multiplies a tensor by; None for other kernels."""
         other = self.argument(1)
-        if self.name not in ("mul", "div") or (isinstance(other, torch.Tensor) and other.dim()):
+        if self.name not in ("mul", "div") or (isinstance(other, Tensor) and other.dim()):
             return None
         number = self.number(1)
         return 1 / number if self.name == "div" and number else number
 
     @cached_property
-    def operands(self) -> list[torch.Tensor]:
+    def operands(self) -> list[Tensor]:
         """The first two floating-point tensors, without one that is used as a number."""
         floating = [tensor for tensor in self.tensors if tensor.is_floating_point()]
         return floating[-1:] if self.operation in ONE_OPERAND else floating[:2]
 
     @cached_property
-    def tensors(self) -> list[torch.Tensor]:
+    def tensors(self) -> list[Tensor]:
         """Tensors among the arguments, also those in lists."""
         found = []
         for value in (*self.arguments, *self.options.values()):
             values = value if isinstance(value, list | tuple) else (value,)
-            found += [item for item in values if isinstance(item, torch.Tensor)]
+            found += [item for item in values if isinstance(item, Tensor)]
         return found
 
     def argument(self, position: int, name: str = "", default: Any = None) -> Any:
@@ -222,7 +223,7 @@ class Kernel:
     def number(self, position: int) -> float | None:
         """Return an argument as a number; None for a tensor unless it is a constant on the CPU."""
         value = self.argument(position)
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Tensor):
             is_constant = value.device.type == "cpu" and not value.requires_grad
             return float(value) if value.numel() == 1 and is_constant else None
         return float(value) if isinstance(value, int | float) else None
@@ -261,8 +262,8 @@ class Formula(Generic[AnyTerm]):
         self.operations = frozenset(operation for operation, *_ in rules)
 
     def follow(
-        self, kernel: Kernel, *readings: Callable[[Kernel, torch.Tensor], AnyTerm]
-    ) -> list[tuple[torch.Tensor, AnyTerm]]:
+        self, kernel: Kernel, *readings: Callable[[Kernel, Tensor], AnyTerm]
+    ) -> list[tuple[Tensor, AnyTerm]]:
         """Return a kernel's first result with its term; empty if no rule applies.
 
         - ``readings``: functions that return an operand's term; the first to which a rule applies

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
+from torch import Tensor
 
 from npu_sim.torch.flow import Kept, Step
 
@@ -20,7 +20,7 @@ class Forward(NamedTuple):
 
     operator: str
     inputs: Inputs
-    parameter: torch.Tensor | None = None
+    parameter: Tensor | None = None
     """Parameter that names the place of the call; None: the place of the code."""
 
 
@@ -28,9 +28,9 @@ class Backward(NamedTuple):
     """A call in the backward pass, made whenever the gradient of the result arrives."""
 
     operator: str
-    inputs: Callable[[torch.Tensor], Inputs]
+    inputs: Callable[[Tensor], Inputs]
     """Function that returns the arguments of the call for that gradient."""
-    parameter: torch.Tensor | None = None
+    parameter: Tensor | None = None
 
 
 class Source(NamedTuple):
@@ -59,7 +59,7 @@ class FusedCall:
     """Kernels that the call accounts for; none for a function that is recognised as a whole."""
     sources: Sequence[Source] = ()
     """What a formula begins with."""
-    passed: torch.Tensor | None = None
+    passed: Tensor | None = None
     """Tensor that has the gradient of all steps; None for the program's result."""
 
     @property
@@ -73,7 +73,7 @@ class FusedCall:
         calls: list[Forward | Backward] = [*self.forward, *self.backward]
         return [call.operator for call in calls]
 
-    def has_whole_gradient(self, result: torch.Tensor) -> bool:
+    def has_whole_gradient(self, result: Tensor) -> bool:
         """Return whether the gradient of the program's result is that of the whole formula.
 
         It is not where the program detaches a part, or computes it without gradients.
@@ -90,7 +90,7 @@ class FusedCall:
         return nodes <= _nodes_behind(result, min(nodes, default=0))
 
 
-def _nodes_behind(result: torch.Tensor, first: int) -> set[int]:
+def _nodes_behind(result: Tensor, first: int) -> set[int]:
     """Return the numbers, from ``first`` on, of the autograd nodes that a gradient passes."""
     found: set[int] = set()
     waiting = [result.grad_fn]

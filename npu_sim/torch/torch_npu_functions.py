@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 HEADS_AXES = {"BSND": (0, 2, 1, 3), "BNSD": (0, 1, 2, 3), "BSH": (0, 2, 1, 3), "SBH": (1, 2, 0, 3)}
@@ -13,14 +14,14 @@ CAUSAL = (2, 3)
 
 
 def npu_fusion_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     head_num: int,
     input_layout: str,
-    pse: torch.Tensor | None = None,
-    padding_mask: torch.Tensor | None = None,
-    atten_mask: torch.Tensor | None = None,
+    pse: Tensor | None = None,
+    padding_mask: Tensor | None = None,
+    atten_mask: Tensor | None = None,
     scale: float = 1.0,
     keep_prob: float = 1.0,
     pre_tockens: int = 2147483647,
@@ -38,7 +39,7 @@ def npu_fusion_attention(
     ``next_tockens`` limit nothing.
     """
     is_causal = sparse_mode in CAUSAL
-    mask: torch.Tensor | None = None
+    mask: Tensor | None = None
     if not is_causal:
         mask = pse if atten_mask is None else ~atten_mask.bool()  # true elements are left out
         if pse is not None and atten_mask is not None:
@@ -57,7 +58,7 @@ def npu_fusion_attention(
     return result, empty, empty.clone(), empty.clone(), 0, 0, 0
 
 
-def _heads(tensor: torch.Tensor, columns: int, order: tuple[int, ...]) -> torch.Tensor:
+def _heads(tensor: Tensor, columns: int, order: tuple[int, ...]) -> Tensor:
     """Return a tensor as (batch, heads, tokens, columns)."""
     whole = tensor if tensor.dim() == len(order) else tensor.unflatten(-1, (-1, columns))
     return whole.permute(order)
@@ -67,22 +68,20 @@ def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
-def _attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: dict[str, Any]
-) -> torch.Tensor:
+def _attention(query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any]) -> Tensor:
     groups = query.shape[1] // key.shape[1]
     key, value = (tensor.repeat_interleave(groups, 1) for tensor in (key, value))
     return functional.scaled_dot_product_attention(query, key, value, **options)
 
 
 def _of_sequences(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     query_ends: Sequence[int] | None,
     key_ends: Sequence[int] | None,
     options: dict[str, Any],
-) -> torch.Tensor:
+) -> Tensor:
     """Return the attention of sequences that follow each other on the first axis (T, N, D)."""
     ends = [[len(query)] if query_ends is None else [int(end) for end in query_ends]]
     ends += [ends[0] if key_ends is None else [int(end) for end in key_ends]]
@@ -98,16 +97,16 @@ def _of_sequences(
 
 
 def npu_grouped_matmul(
-    x: Sequence[torch.Tensor],
-    weight: Sequence[torch.Tensor],
+    x: Sequence[Tensor],
+    weight: Sequence[Tensor],
     *,
-    bias: Sequence[torch.Tensor] | None = None,
+    bias: Sequence[Tensor] | None = None,
     group_list: Any = None,
     split_item: int = 0,
     group_type: int = -1,
     group_list_type: int = 0,
     **_: Any,
-) -> list[torch.Tensor]:
+) -> list[Tensor]:
     """Return the products of groups of rows of x with the weight of each group."""
     weights = list(weight[0]) if len(weight) == 1 and weight[0].dim() == 3 else list(weight)
     rows = list(x)
@@ -122,34 +121,34 @@ def npu_grouped_matmul(
     return [torch.cat(products)] if split_item in (2, 3) else products
 
 
-def npu_fast_gelu(self: torch.Tensor) -> torch.Tensor:
+def npu_fast_gelu(self: Tensor) -> Tensor:
     """Return x * sigmoid(1.702 * x)."""
     return self * torch.sigmoid(1.702 * self)
 
 
-def npu_gelu(self: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
+def npu_gelu(self: Tensor, *, approximate: str = "none") -> Tensor:
     """Return the gelu."""
     return functional.gelu(self, approximate=approximate)
 
 
 def npu_scaled_masked_softmax(
-    x: torch.Tensor, mask: torch.Tensor, scale: float = 1.0, fixed_triu_mask: bool = False
-) -> torch.Tensor:
+    x: Tensor, mask: Tensor, scale: float = 1.0, fixed_triu_mask: bool = False
+) -> Tensor:
     """Return the softmax of scale * x, without the elements where the mask is true."""
     left_out = torch.ones_like(x, dtype=torch.bool).triu(1) if fixed_triu_mask else mask.bool()
     return torch.softmax((scale * x).masked_fill(left_out, -10000.0), -1)
 
 
-def npu_dtype_cast(self: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def npu_dtype_cast(self: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a tensor in another dtype."""
     return self.to(dtype)
 
 
-def npu_format_cast(self: torch.Tensor, acl_format: int, **_: Any) -> torch.Tensor:
+def npu_format_cast(self: Tensor, acl_format: int, **_: Any) -> Tensor:
     """Return the tensor: the CPU has one format."""
     return self
 
 
-def get_npu_format(self: torch.Tensor) -> int:
+def get_npu_format(self: Tensor) -> int:
     """Return the number of the format ND."""
     return 2

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from npu_sim.framework.execution import output_array
 from npu_sim.framework.target import current_device
@@ -26,7 +27,7 @@ LAUNCHES = Text("each parameter takes one further launch, which subtracts 1 from
 UNSCALED = Text(
     "grad_scale and found_inf are ignored on an NPU: nothing is unscaled, and no step is skipped"
 )
-Tensors = Sequence[torch.Tensor]
+Tensors = Sequence[Tensor]
 STATE = ("var", "m", "v", "max_grad_norm")
 """Tensors that an update changes."""
 
@@ -55,7 +56,7 @@ class _Lists(NamedTuple):
                     expected=len(self.params),
                 )
 
-    def of_each_parameter(self) -> Iterator[dict[str, torch.Tensor]]:
+    def of_each_parameter(self) -> Iterator[dict[str, Tensor]]:
         """Yield the tensors of each parameter, under the operator's names."""
         lists = {
             "var": self.params,
@@ -116,7 +117,7 @@ def fused_adamw_(
             update()
 
 
-def _checked_update(tensors: dict[str, torch.Tensor], options: dict[str, Any]) -> Callable[[], Any]:
+def _checked_update(tensors: dict[str, Tensor], options: dict[str, Any]) -> Callable[[], Any]:
     """Return a function that updates one parameter; raise what its call would raise."""
     step = tensors["step"]
     if step.numel() != 1:
@@ -157,8 +158,8 @@ def _fused_adamw(
     max_exp_avg_sqs: Tensors,
     state_steps: Tensors,
     *,
-    grad_scale: torch.Tensor | None = None,
-    found_inf: torch.Tensor | None = None,
+    grad_scale: Tensor | None = None,
+    found_inf: Tensor | None = None,
     **options: Any,
 ) -> FusedCall:
     """Return one call for each parameter; op-plugin passes storage as one axis.
@@ -186,7 +187,7 @@ def _fused_adamw(
     )
 
 
-def inputs_of(parameter: torch.Tensor) -> dict[str, Any]:
+def inputs_of(parameter: Tensor) -> dict[str, Any]:
     """Return the call that updates a parameter with a state of its dtype."""
     spec = spec_of(parameter, (parameter.numel(),), copied=True)
     return {**dict.fromkeys(("var", "m", "v", "grad"), spec), "step": "1:fp32"}

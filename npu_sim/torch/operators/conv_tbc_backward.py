@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from npu_sim.torch.fused import Backward, FusedCall
 from npu_sim.torch.library import Gradient, Gradients, define, operator_of, saving, without_autocast
@@ -14,21 +15,17 @@ GRADIENT_OPERATOR = operator_of("conv_tbc_backward")
 
 
 @without_autocast
-def _forward(
-    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int, cube_math_type: int
-) -> torch.Tensor:
+def _forward(input: Tensor, weight: Tensor, bias: Tensor, pad: int, cube_math_type: int) -> Tensor:
     return torch.ops.aten.conv_tbc(input, weight, bias, pad)  # programs may replace the function
 
 
-def _shapes(
-    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int, cube_math_type: int
-) -> torch.Tensor:
+def _shapes(input: Tensor, weight: Tensor, bias: Tensor, pad: int, cube_math_type: int) -> Tensor:
     return input.new_empty(
         input.shape[0] + 2 * pad - weight.shape[0] + 1, input.shape[1], weight.shape[2]
     )
 
 
-def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
+def _backward(ctx: Any, grad: Tensor) -> Gradients:
     return *GRADIENT_OPERATOR(grad, *ctx.saved_tensors, *ctx.call), None, None
 
 
@@ -41,12 +38,8 @@ FORWARD_OPERATOR = define(
 
 
 def conv_tbc(
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor,
-    pad: int = 0,
-    cube_math_type: int = 0,
-) -> torch.Tensor:
+    input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0, cube_math_type: int = 0
+) -> Tensor:
     """Return a temporal convolution, as :func:`torch.conv_tbc`.
 
     ConvTbcBackward computes its gradients. Autocast converts the tensors first, as in PyTorch.
@@ -59,9 +52,7 @@ def conv_tbc(
     return FORWARD_OPERATOR(input, weight, bias, pad, cube_math_type)
 
 
-def _conv_tbc(
-    span: Span, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int = 0
-) -> FusedCall:
+def _conv_tbc(span: Span, input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> FusedCall:
     call = {"input": spec_of(input), "weight": spec_of(weight), "bias": spec_of(bias), "pad": pad}
     return FusedCall(
         compute=lambda: conv_tbc(input, weight, bias, pad),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from npu_sim.framework.target import current_device
@@ -36,19 +37,19 @@ REDUCTIONS = ("none", "mean", "sum")
 """Reductions by the numbers of PyTorch's kernels."""
 
 
-def _log_prob(logits: torch.Tensor) -> torch.Tensor:
+def _log_prob(logits: Tensor) -> Tensor:
     return torch.ops.aten.log_softmax.int(logits.float(), 1)
 
 
 @without_autocast
 def cross_entropy_forward(
-    logits: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None,
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
     reduction: str,
     ignore_index: int,
     label_smoothing: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Return the loss, 0-D or (N,), and the log-probabilities (N, C), in the dtype of logits."""
     log_prob = _log_prob(logits)
     if reduction not in REDUCTIONS:
@@ -69,18 +70,18 @@ def cross_entropy_forward(
 
 
 def _shapes(
-    logits: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None,
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
     reduction: str,
     ignore_index: int,
     label_smoothing: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     loss = logits.new_empty(target.shape if reduction == "none" else ())
     return loss, torch.empty_like(logits, memory_format=torch.contiguous_format)
 
 
-def _backward(ctx: Any, grad_loss: torch.Tensor, _: Any) -> Gradients:
+def _backward(ctx: Any, grad_loss: Tensor, _: Any) -> Gradients:
     logits, target, weight, log_prob = ctx.saved_tensors
     if torch.is_grad_enabled():
         # The gradient depends on the logits: without this, second derivatives would be zero.
@@ -110,13 +111,13 @@ FORWARD_OPERATOR = define(
 
 
 def _checked(
-    logits: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None,
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
     reduction: str,
     ignore_index: int,
     label_smoothing: float = 0.0,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Check that the product supports a call, and compute the loss and log-probabilities.
 
     Raises
@@ -158,15 +159,15 @@ def _checked(
 
 
 def cross_entropy(
-    input: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
     size_average: bool | None = None,
     ignore_index: int = -100,
     reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> torch.Tensor:
+) -> Tensor:
     """Return the cross entropy of logits (N, C), as :func:`torch.nn.functional.cross_entropy`.
 
     CrossEntropyLossGrad computes its gradient.
@@ -184,7 +185,7 @@ def cross_entropy(
     return _checked(input, target, weight, reduction, ignore_index, label_smoothing)[0]
 
 
-def _refuse_smoothed_gradient(input: torch.Tensor, label_smoothing: float) -> None:
+def _refuse_smoothed_gradient(input: Tensor, label_smoothing: float) -> None:
     """Raise AclnnError for a gradient with label smoothing."""
     if label_smoothing != 0.0 and input.requires_grad:
         raise AclnnError(
@@ -198,15 +199,15 @@ def _refuse_smoothed_gradient(input: torch.Tensor, label_smoothing: float) -> No
 
 
 def npu_cross_entropy_loss(
-    input: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
     reduction: str = "mean",
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
     lse_square_scale_for_zloss: float = 0.0,
     return_zloss: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return (loss, log_prob, zloss, lse_for_zloss), computed by CrossEntropyLoss.
 
     The loss has shape (1,) for mean and sum, (N,) for none; the last two are empty. All results
@@ -247,9 +248,9 @@ TOPIC = OPERATOR
 
 def _cross_entropy(
     span: Span,
-    input: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
     size_average: Any = None,
     ignore_index: int = -100,
     reduce: Any = None,
@@ -287,7 +288,7 @@ def _cross_entropy(
     )
 
 
-def _of_rows(logits: torch.Tensor, target: torch.Tensor, **options: Any) -> torch.Tensor:
+def _of_rows(logits: Tensor, target: Tensor, **options: Any) -> Tensor:
     """Return the cross entropy of logits (C), (N, C) or (N, C, ...) as that of rows."""
     classes_last = logits.movedim(1, -1) if logits.dim() > 1 else logits
     rows, labels = classes_last.reshape(-1, classes_last.shape[-1]), target.reshape(-1)
@@ -297,7 +298,7 @@ def _of_rows(logits: torch.Tensor, target: torch.Tensor, **options: Any) -> torc
     return loss.reshape(target.shape) if options["reduction"] == "none" else loss
 
 
-def _require_gradient(rows: torch.Tensor, labels: torch.Tensor, ignore_index: int) -> None:
+def _require_gradient(rows: Tensor, labels: Tensor, ignore_index: int) -> None:
     """Raise what the gradient would raise for ignored labels, which the forward pass accepts."""
     outside = (labels < 0).nonzero()
     if len(outside):
@@ -320,7 +321,7 @@ def _reduction(size_average: bool | None, reduce: bool | None) -> str:
 
 
 def _nll_loss(
-    span: Span, input: torch.Tensor, target: torch.Tensor, *arguments: Any, **options: Any
+    span: Span, input: Tensor, target: Tensor, *arguments: Any, **options: Any
 ) -> FusedCall | None:
     term = span.fact(OPERATOR, input)
     if not isinstance(term, Term) or term.kind not in ("log_softmax", "column_log_softmax"):
@@ -368,7 +369,7 @@ class Term(flow.Term):
     """The labels themselves, where they picked a class."""
 
 
-def _term(kernel: Kernel, tensor: torch.Tensor) -> Term:
+def _term(kernel: Kernel, tensor: Tensor) -> Term:
     """Return a tensor's term; logits if no term is known."""
     known = kernel.flow.fact(OPERATOR, tensor)
     if isinstance(known, Term):
@@ -480,7 +481,7 @@ def _fuse(kernel: Kernel, term: Term, is_negative: bool) -> None:
     if labels is None:
         return
 
-    def computed() -> torch.Tensor:
+    def computed() -> Tensor:
         logits = term.logits_tensor.value().reshape(-1, term.shape[-1])
         loss = cross_entropy(logits, labels.value().reshape(-1), reduction="none")
         return -loss if is_negative else loss
@@ -544,7 +545,7 @@ RULES: dict[tuple[str, ...], flow.Rule[Term]] = {
 FORMULA = flow.Formula(RULES)
 
 
-def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Term]]:
+def follow(kernel: Kernel) -> list[tuple[Tensor, Term]]:
     """Return the terms of a kernel's results; record log-probabilities that labels pick."""
     return FORMULA.follow(kernel, _term)
 

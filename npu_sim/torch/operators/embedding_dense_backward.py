@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from npu_sim.language import Text
@@ -16,9 +17,7 @@ __all__ = ["embedding"]
 GRADIENT_OPERATOR = operator_of("embedding_dense_backward")
 
 
-def _forward(
-    indices: torch.Tensor, weight: torch.Tensor, padding_idx: int, scale_grad_by_freq: bool
-) -> torch.Tensor:
+def _forward(indices: Tensor, weight: Tensor, padding_idx: int, scale_grad_by_freq: bool) -> Tensor:
     return torch.ops.aten.embedding(weight, indices)  # programs may replace the functions
 
 
@@ -28,7 +27,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.save_for_backward(indices)
 
 
-def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
+def _backward(ctx: Any, grad: Tensor) -> Gradients:
     (indices,) = ctx.saved_tensors
     rows = grad.reshape(-1, grad.shape[-1])
     return None, GRADIENT_OPERATOR(rows, indices.reshape(-1), ctx.rows, *ctx.call), None, None
@@ -43,14 +42,14 @@ FORWARD_OPERATOR = define(
 
 
 def embedding(
-    input: torch.Tensor,
-    weight: torch.Tensor,
+    input: Tensor,
+    weight: Tensor,
     padding_idx: int | None = None,
     max_norm: float | None = None,
     norm_type: float = 2.0,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> torch.Tensor:
+) -> Tensor:
     """Return rows of ``weight``, as :func:`torch.nn.functional.embedding`.
 
     EmbeddingDenseBackward computes its gradient. A negative ``padding_idx`` counts from the end
@@ -87,8 +86,8 @@ OPERATOR = "embedding_dense_backward"
 
 def _functional(
     span: Span,
-    input: torch.Tensor,
-    weight: torch.Tensor,
+    input: Tensor,
+    weight: Tensor,
     padding_idx: int | None = None,
     max_norm: float | None = None,
     norm_type: float = 2.0,
@@ -114,8 +113,8 @@ def _functional(
 
 def _lookup(
     span: Span,
-    weight: torch.Tensor,
-    indices: torch.Tensor,
+    weight: Tensor,
+    indices: Tensor,
     padding_idx: int = -1,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,

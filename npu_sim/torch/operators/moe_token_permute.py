@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
@@ -35,7 +36,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.mark_non_differentiable(sorted_indices)
 
 
-def _backward(ctx: Any, grad: torch.Tensor, _: Any) -> Gradients:
+def _backward(ctx: Any, grad: Tensor, _: Any) -> Gradients:
     (sorted_indices,) = ctx.saved_tensors
     rows = grad.contiguous().reshape(grad.shape[0], ctx.shape[1:].numel())
     return (
@@ -50,11 +51,8 @@ FORWARD_OPERATOR = operator_of("moe_token_permute", Gradient(_keep, _backward))
 
 
 def moe_token_permute(
-    tokens: torch.Tensor,
-    indices: torch.Tensor,
-    num_out_tokens: int | None = None,
-    padded_mode: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    tokens: Tensor, indices: Tensor, num_out_tokens: int | None = None, padded_mode: bool = False
+) -> tuple[Tensor, Tensor]:
     """Return (permuted_tokens, sorted_indices): tokens sorted by expert, and the row of each copy.
 
     Entry i of the flattened indices copies token i // topk to row sorted_indices[i], which is int32
@@ -78,13 +76,13 @@ npu_moe_token_permute = moe_token_permute
 
 
 def npu_moe_token_permute_grad_v2(
-    grad_permuted_tokens: torch.Tensor,
-    sorted_indices: torch.Tensor,
+    grad_permuted_tokens: Tensor,
+    sorted_indices: Tensor,
     tokens_size_0: int,
     tokens_dtype: torch.dtype,
     num_topK: int,
     padded_mode: bool = False,
-) -> torch.Tensor:
+) -> Tensor:
     """Return the gradient of tokens, (tokens_size_0, columns): the sum of each token's rows.
 
     ``torch_npu`` has it from 2.9 on, for code that writes its own backward.
@@ -115,7 +113,7 @@ def npu_moe_token_permute_grad_v2(
             topk=num_topK,
             entries=entries,
         )
-    grad: torch.Tensor = GRADIENT_OPERATOR(
+    grad: Tensor = GRADIENT_OPERATOR(
         grad_permuted_tokens.contiguous(), sorted_indices.contiguous(), num_topK, padded_mode
     )
     return grad
@@ -202,7 +200,7 @@ class Source:
     fact: Any
 
 
-def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
+def follow(kernel: Kernel) -> list[tuple[Tensor, Any]]:
     """Return the facts about a kernel's results that routing is derived from."""
     facts = [_fact(kernel, tensor) for tensor in kernel.tensors]
     known = next((fact for fact in facts if isinstance(fact, Choice | Shares)), None)
@@ -234,7 +232,7 @@ def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
     return [(tensor, _derived(kernel, tensor, first, known)) for tensor in kernel.results]
 
 
-def _fact(kernel: Kernel, tensor: torch.Tensor) -> Any:
+def _fact(kernel: Kernel, tensor: Tensor) -> Any:
     """Return the open block or choice that a tensor depends on."""
     fact = kernel.flow.fact(TOPIC, tensor)
     fact = fact.fact if isinstance(fact, Source) else fact
@@ -242,7 +240,7 @@ def _fact(kernel: Kernel, tensor: torch.Tensor) -> Any:
 
 
 def _derived(
-    kernel: Kernel, tensor: torch.Tensor, block: Block | None, known: Choice | Shares | None
+    kernel: Kernel, tensor: Tensor, block: Block | None, known: Choice | Shares | None
 ) -> Any:
     """Return the fact of a tensor that was computed from rows of a block, or from a choice."""
     if tensor.is_floating_point() and block is not None:
@@ -281,7 +279,7 @@ def _attends(kernel: Kernel, facts: list[Any]) -> bool:
     )
 
 
-def _chosen(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
+def _chosen(kernel: Kernel) -> list[tuple[Tensor, Any]]:
     """Follow a kernel that chooses positions by their scores."""
     scores = kernel.tensors[0]
     positions = next((result for result in kernel.results if not result.is_floating_point()), None)
@@ -354,7 +352,7 @@ def _gathers_rows(kernel: Kernel) -> bool:
     return _are_rows(source, [index % dim])
 
 
-def _are_rows(source: torch.Tensor, axes: Sequence[int]) -> bool:
+def _are_rows(source: Tensor, axes: Sequence[int]) -> bool:
     """Return whether indices on some axes select rows: the others, but the last, have size 1."""
     last = source.dim() - 1
     rest = (size for axis, size in enumerate(source.shape[:-1]) if axis not in axes)
@@ -364,7 +362,7 @@ def _are_rows(source: torch.Tensor, axes: Sequence[int]) -> bool:
 def _returned(kernel: Kernel, block: Block) -> bool:
     """Count rows that are added to, or written to, a tensor with the rows of the block."""
     target, rows = kernel.tensors[0], kernel.argument(RETURNING[kernel.name])
-    if not isinstance(rows, torch.Tensor) or not isinstance(_fact(kernel, rows), Block):
+    if not isinstance(rows, Tensor) or not isinstance(_fact(kernel, rows), Block):
         return False
     if target.numel() != block.tokens * block.hidden or target.shape[-1] != block.hidden:
         return False
@@ -403,9 +401,9 @@ def on_module_exit(
     if not blocks and not choices:
         span.routing.clear()
         return
-    tokens = next((value for value in inputs if isinstance(value, torch.Tensor)), None)
+    tokens = next((value for value in inputs if isinstance(value, Tensor)), None)
     output = result[0] if isinstance(result, tuple) and result else result
-    like = tokens is not None and isinstance(output, torch.Tensor) and _alike(tokens, output)
+    like = tokens is not None and isinstance(output, Tensor) and _alike(tokens, output)
     if module is None or not like:
         if module is None:
             _list_rest(span, blocks, choices)
@@ -425,7 +423,7 @@ def on_module_exit(
     span.routing.clear()
 
 
-def _alike(tokens: torch.Tensor, output: torch.Tensor) -> bool:
+def _alike(tokens: Tensor, output: Tensor) -> bool:
     """Return whether two tensors have the same rows, on any number of axes."""
     return (*output.shape[-1:], output.numel()) == (*tokens.shape[-1:], tokens.numel())
 
@@ -466,7 +464,7 @@ def _rows_not_recognised(span: Span, block: Block, why: str) -> None:
     )
 
 
-def _close(span: Span, block: Block, output: torch.Tensor) -> None:
+def _close(span: Span, block: Block, output: Tensor) -> None:
     """Record a block at the end of a module, or list it; other gathers are neither."""
     chosen = block.choice is not None and block.choice.rows == block.tokens
     if not block.returned and not (chosen and output.numel() == block.tokens * block.hidden):
@@ -504,7 +502,7 @@ UNFUSED = (
 )
 
 
-def _record(span: Span, output: torch.Tensor, block: Block, topk: int) -> None:
+def _record(span: Span, output: Tensor, block: Block, topk: int) -> None:
     tokens, hidden, dtype = block.tokens, block.hidden, block.dtype
     entries, rows = tokens * topk, block.gathered
 

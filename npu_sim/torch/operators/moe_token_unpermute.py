@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from npu_sim.torch.library import Gradient, Gradients, operator_of, saving
 
@@ -11,7 +12,7 @@ __all__ = ["moe_token_unpermute", "npu_moe_token_unpermute"]
 GRADIENT_OPERATOR = operator_of("moe_token_unpermute_grad")
 
 
-def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
+def _backward(ctx: Any, grad: Tensor) -> Gradients:
     permuted_tokens, sorted_indices, probs = ctx.saved_tensors
     tokens_grad, probs_grad = GRADIENT_OPERATOR(
         permuted_tokens, grad.contiguous(), sorted_indices, probs
@@ -23,11 +24,11 @@ FORWARD_OPERATOR = operator_of("moe_token_unpermute", Gradient(saving(0, 1, 2), 
 
 
 def moe_token_unpermute(
-    permuted_tokens: torch.Tensor,
-    sorted_indices: torch.Tensor,
-    probs: torch.Tensor | None = None,
+    permuted_tokens: Tensor,
+    sorted_indices: Tensor,
+    probs: Tensor | None = None,
     padded_mode: bool = False,
-) -> torch.Tensor:
+) -> Tensor:
     """Return the sum of the experts' rows of every token, weighted with ``probs``.
 
     MoeTokenUnpermuteGrad computes the gradients.
@@ -50,11 +51,11 @@ def moe_token_unpermute(
 
 
 def npu_moe_token_unpermute(
-    permuted_tokens: torch.Tensor,
-    sorted_indices: torch.Tensor,
-    probs: torch.Tensor | None = None,
+    permuted_tokens: Tensor,
+    sorted_indices: Tensor,
+    probs: Tensor | None = None,
     padded_mode: bool = False,
     restore_shape: Any = None,
-) -> torch.Tensor:
+) -> Tensor:
     """Return the result of :func:`moe_token_unpermute`; ``restore_shape`` is ignored."""
     return moe_token_unpermute(permuted_tokens, sorted_indices, probs, padded_mode)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from npu_sim.language import Text
@@ -27,7 +28,7 @@ __all__ = ["npu_rms_norm", "rms_norm"]
 GRADIENT_OPERATOR = operator_of("rms_norm_grad")
 
 
-def _backward(ctx: Any, dy: torch.Tensor, _: Any) -> Gradients:
+def _backward(ctx: Any, dy: Tensor, _: Any) -> Gradients:
     x, gamma, rstd = ctx.saved_tensors
     dx, dgamma = GRADIENT_OPERATOR(dy.contiguous(), x, rstd, gamma)
     return dx, dgamma.to(gamma.dtype), None
@@ -37,11 +38,11 @@ FORWARD_OPERATOR = operator_of("rms_norm", Gradient(saving(0, 1, results=(1,)), 
 
 
 def rms_norm(
-    input: torch.Tensor,
+    input: Tensor,
     normalized_shape: Sequence[int],
-    weight: torch.Tensor | None = None,
+    weight: Tensor | None = None,
     eps: float | None = None,
-) -> torch.Tensor:
+) -> Tensor:
     """Return ``input`` normalised over its last axes, as :func:`torch.nn.functional.rms_norm`.
 
     RmsNormGrad computes the gradients. Without ``eps`` it is what this PyTorch takes for the dtype.
@@ -53,7 +54,7 @@ def rms_norm(
     AclnnError
         161001 without a weight, which the product's operator requires.
     """
-    if isinstance(normalized_shape, torch.Tensor):
+    if isinstance(normalized_shape, Tensor):
         raise UsageError(
             "normalized_shape",
             "normalized_shape is a tensor",
@@ -72,9 +73,7 @@ def rms_norm(
     return npu_rms_norm(input, gamma, _epsilon(input.dtype) if eps is None else eps)[0]
 
 
-def npu_rms_norm(
-    self: torch.Tensor, gamma: torch.Tensor, epsilon: float = 1e-06
-) -> tuple[torch.Tensor, torch.Tensor]:
+def npu_rms_norm(self: Tensor, gamma: Tensor, epsilon: float = 1e-06) -> tuple[Tensor, Tensor]:
     """Return (y, rstd): the RMS normalisation over the axes of gamma, and 1 / rms in fp32.
 
     ``rstd`` has size 1 on these axes: shape (4, 1, 1) for x of shape (4, 1, 4096).
@@ -83,7 +82,7 @@ def npu_rms_norm(
     return y, rstd
 
 
-def _required(name: str, scale: torch.Tensor | None) -> torch.Tensor:
+def _required(name: str, scale: Tensor | None) -> Tensor:
     """Return the weight; raise AclnnError if it is missing."""
     if scale is None:
         raise AclnnError(
@@ -141,9 +140,9 @@ def _epsilon(dtype: torch.dtype) -> float:
 
 def _rms_norm(
     span: Span,
-    input: torch.Tensor,
+    input: Tensor,
     normalized_shape: Any,
-    weight: torch.Tensor | None = None,
+    weight: Tensor | None = None,
     eps: float | None = None,
 ) -> FusedCall | None:
     if weight is None:
@@ -178,7 +177,7 @@ class Term(flow.Term):
     """None until it is added."""
     offset: float = 0.0
     """Number that was added to x."""
-    parameter: torch.Tensor | None = None
+    parameter: Tensor | None = None
     """Parameter that x is, or is a view of."""
     placeholder: Any = None
     """Entry of ``not_recognised`` that is removed when gamma is multiplied."""
@@ -190,7 +189,7 @@ ENDING = frozenset({"mean", "square", "sum", "mean_square", "normed", "y"})
 """Kinds of tensors that may also be the x of another normalisation."""
 
 
-def _term(kernel: Kernel, tensor: torch.Tensor) -> Term:
+def _term(kernel: Kernel, tensor: Tensor) -> Term:
     """Return a tensor's term; x itself if no term is known."""
     known = kernel.flow.fact(FORWARD, tensor)
     shape = tuple(tensor.shape)
@@ -203,13 +202,13 @@ def _term(kernel: Kernel, tensor: torch.Tensor) -> Term:
     return _x(kernel, tensor)
 
 
-def _term_or_new_x(kernel: Kernel, tensor: torch.Tensor) -> Term:
+def _term_or_new_x(kernel: Kernel, tensor: Tensor) -> Term:
     """Return a tensor's term, where the result of one formula is the x of the next."""
     known = _term(kernel, tensor)
     return _x(kernel, tensor) if known.kind in ENDING or known.offset else known
 
 
-def _x(kernel: Kernel, tensor: torch.Tensor) -> Term:
+def _x(kernel: Kernel, tensor: Tensor) -> Term:
     identity, parameter = kernel.flow.identity(tensor), kernel.flow.parameter(tensor)
     return Term(
         "x",
@@ -314,7 +313,7 @@ def _gamma(kernel: Kernel, first: Term, other: Term) -> Term | None:
     )
     factor = kernel.operands[first.kind == "normed"]  # its offset is added
 
-    def compute() -> torch.Tensor:
+    def compute() -> Tensor:
         scale = factor if gamma.offset else gamma.tensor.value()
         x = normed.tensor.value().reshape(normed.shape)
         return npu_rms_norm(x, scale.reshape(shape), normed.epsilon or 0.0)[0]
@@ -372,7 +371,7 @@ RULES: dict[tuple[str, ...], flow.Rule[Term]] = {
 FORMULA = flow.Formula(RULES)
 
 
-def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Term]]:
+def follow(kernel: Kernel) -> list[tuple[Tensor, Term]]:
     """Return the terms of a kernel's results."""
     return FORMULA.follow(kernel, _term, _term_or_new_x)
 

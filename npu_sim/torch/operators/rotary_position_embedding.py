@@ -11,6 +11,7 @@ from itertools import pairwise, permutations, product
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import Shape
@@ -32,7 +33,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.save_for_backward(x, cos, sin)
 
 
-def _backward(ctx: Any, dy: torch.Tensor) -> Gradients:
+def _backward(ctx: Any, dy: Tensor) -> Gradients:
     x, cos, sin = ctx.saved_tensors
     is_needed = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
     dy, given = dy.contiguous(), x if is_needed else None
@@ -44,12 +45,8 @@ FORWARD_OPERATOR = operator_of("rotary_position_embedding", Gradient(_keep, _bac
 
 
 def npu_rotary_mul(
-    input: torch.Tensor,
-    r1: torch.Tensor,
-    r2: torch.Tensor,
-    rotary_mode: str = "half",
-    rotate: torch.Tensor | None = None,
-) -> torch.Tensor:
+    input: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half", rotate: Tensor | None = None
+) -> Tensor:
     """Return ``input*r1 + rot(input)*r2``; r1 (cos) and r2 (sin) are cast to the dtype of input.
 
     RotaryPositionEmbeddingGrad computes the gradients, those of r1 and r2 only if they are needed.
@@ -157,7 +154,7 @@ class Factor(NamedTuple):
         """Storage, first element and number of elements."""
         return self.part[:3]
 
-    def value(self, sign: int = 1) -> torch.Tensor:
+    def value(self, sign: int = 1) -> Tensor:
         """Return the part with a sign; raise NotReplacedError if its contents have changed."""
         value = self.tensor.value()
         return -value if sign * self.sign < 0 else value
@@ -185,7 +182,7 @@ class Sum(NamedTuple):
     step: Step
 
 
-def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
+def follow(kernel: Kernel) -> list[tuple[Tensor, Any]]:
     """Return the parts of the formula as facts, and record the call where it is complete."""
     if not kernel.results:
         return []
@@ -208,11 +205,11 @@ def _is_turn(kernel: Kernel) -> bool:
     return bool(values) and all(_known_turn(kernel, tensor) for tensor in values)
 
 
-def _known_turn(kernel: Kernel, tensor: torch.Tensor) -> bool:
+def _known_turn(kernel: Kernel, tensor: Tensor) -> bool:
     return isinstance(kernel.flow.fact(TOPIC, tensor), Turn)
 
 
-def _part(kernel: Kernel, tensor: torch.Tensor) -> Part:
+def _part(kernel: Kernel, tensor: Tensor) -> Part:
     """Return the part that a tensor is, or that it is a copy of."""
     known = kernel.flow.fact(TOPIC, tensor)
     if isinstance(known, Copied) and known.part.size == tensor.numel():
@@ -245,7 +242,7 @@ def _negated(kernel: Kernel) -> Negated | None:
     return Negated(_part(kernel, second), frozenset({kernel.step, _slice(second)}))
 
 
-def _slice(part: torch.Tensor) -> Step:
+def _slice(part: Tensor) -> Step:
     """Return the step that took a part of x, which has a kernel in the backward pass only."""
     node = part.grad_fn
     is_slice = node is not None and node.name().startswith("SliceBackward")
@@ -266,7 +263,7 @@ def _joined(kernel: Kernel) -> Rotated | None:
     return None
 
 
-def _rotated(kernel: Kernel, negative: torch.Tensor, first: torch.Tensor) -> Rotated | None:
+def _rotated(kernel: Kernel, negative: Tensor, first: Tensor) -> Rotated | None:
     """Return rot(x) where -x2 and x1 are joined: halves by cat, or pairs by stack."""
     negated = kernel.flow.fact(TOPIC, negative)
     if not isinstance(negated, Negated) or first.dim() == 0 or negative.shape != first.shape:
@@ -294,7 +291,7 @@ def _complete(kernel: Kernel, position: int, first: Sum, second: Sum) -> bool:
     axis = kernel.argument(1, "dim", 0)
     is_cat = kernel.name == "cat"
 
-    def compute() -> torch.Tensor:
+    def compute() -> Tensor:
         one, two = found.first.value(), found.second.value()
         cos, sin = found.cos.value(found.cos_sign), found.sin.value(found.sin_sign)
         x, *turns = (_paired(*pair, found.mode) for pair in ((one, two), (cos, cos), (sin, sin)))
@@ -342,14 +339,14 @@ def _halves(first: Sum, second: Sum) -> Halves | None:
     return None
 
 
-def _paired(first: torch.Tensor, second: torch.Tensor, mode: int) -> torch.Tensor:
+def _paired(first: Tensor, second: Tensor, mode: int) -> Tensor:
     """Return rows whose halves, or pairs of neighbours, are two tensors."""
     if mode == MODES["half"]:
         return torch.cat((first, second), -1)
     return torch.stack((first, second), -1).flatten(-2)
 
 
-def _unpaired(rows: torch.Tensor, mode: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _unpaired(rows: Tensor, mode: int) -> tuple[Tensor, Tensor]:
     """Return the two tensors of :func:`_paired`."""
     if mode == MODES["half"]:
         first, second = rows.chunk(2, -1)
@@ -357,13 +354,13 @@ def _unpaired(rows: torch.Tensor, mode: int) -> tuple[torch.Tensor, torch.Tensor
     return rows[..., 0::2], rows[..., 1::2]
 
 
-def _rotary(mode: int, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def _rotary(mode: int, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Return the fused call of tensors whose axes are aligned at the last one."""
     cos, sin = (turn.reshape((1,) * (x.dim() - turn.dim()) + turn.shape) for turn in (cos, sin))
     return npu_rotary_mul(x, cos, sin, "half" if mode == MODES["half"] else "interleave")
 
 
-def _factor(kernel: Kernel, tensor: torch.Tensor) -> Factor:
+def _factor(kernel: Kernel, tensor: Tensor) -> Factor:
     known = kernel.flow.fact(TOPIC, tensor)
     rotated = known if isinstance(known, Rotated) else None
     shape, kept = tuple(tensor.shape), kernel.flow.keep(tensor)
@@ -404,7 +401,7 @@ def _complex_product(kernel: Kernel) -> bool:
         if is_pairs and turn.is_complex() and x.shape == kernel.results[0].shape:
             pairs, turns = kernel.flow.keep(x), kernel.flow.keep(turn)
 
-            def compute(pairs: Kept = pairs, turns: Kept = turns) -> torch.Tensor:
+            def compute(pairs: Kept = pairs, turns: Kept = turns) -> Tensor:
                 cos, sin = turns.value().real, turns.value().imag
                 rows = torch.view_as_real(pairs.value()).flatten(-2)
                 y = _rotary(mode, rows, _paired(cos, cos, mode), _paired(sin, sin, mode))
@@ -433,7 +430,7 @@ def _sum(kernel: Kernel) -> Sum | None:
 
                 parts, mode = [factor.tensor for factor in (x, cos, sin)], rotated.mode
 
-                def compute(parts: list[Kept] = parts, mode: int = mode) -> torch.Tensor:
+                def compute(parts: list[Kept] = parts, mode: int = mode) -> Tensor:
                     rows, *turns = (part.value() for part in parts)
                     return _rotary(mode, rows.to(dtype), *turns)
 
@@ -460,7 +457,7 @@ class Rotation(NamedTuple):
     mode: int
     steps: frozenset[Step]
     """Kernels beside the products and the last one."""
-    compute: Callable[[], torch.Tensor]
+    compute: Callable[[], Tensor]
     x: Kept
 
 

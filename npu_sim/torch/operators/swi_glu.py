@@ -7,6 +7,7 @@ make of it: ``npu_swiglu`` of a and b side by side.
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import Shape
@@ -25,7 +26,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.save_for_backward(x)
 
 
-def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
+def _backward(ctx: Any, grad: Tensor) -> Gradients:
     (x,) = ctx.saved_tensors
     return GRADIENT_OPERATOR(grad.contiguous(), x, ctx.dim), None
 
@@ -33,12 +34,12 @@ def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
 FORWARD_OPERATOR = operator_of("swi_glu", Gradient(_keep, _backward))
 
 
-def npu_swiglu(self: torch.Tensor, dim: int = -1) -> torch.Tensor:
+def npu_swiglu(self: Tensor, dim: int = -1) -> Tensor:
     """Return silu of the first half of a tensor along ``dim``, times the second half.
 
     SwiGluGrad computes the gradient.
     """
-    result: torch.Tensor = FORWARD_OPERATOR(self.contiguous(), dim)
+    result: Tensor = FORWARD_OPERATOR(self.contiguous(), dim)
     return result
 
 
@@ -59,7 +60,7 @@ class Silu(NamedTuple):
     gate: Kept
 
 
-def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Silu]]:
+def follow(kernel: Kernel) -> list[tuple[Tensor, Silu]]:
     """Return silu of a tensor as a fact, and the call where it is multiplied."""
     if kernel.name == "silu":
         result, gate = kernel.results[0], kernel.flow.keep(kernel.tensors[0])
