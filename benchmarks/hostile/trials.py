@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.hostile.campaign import CALLS, Trial
+from benchmarks.hostile.folders import FOLDERS
 from benchmarks.hostile.interference import INTERFERENCE
 from benchmarks.hostile.names import NAMED
 from npu_sim import NpuSimError
 
-TRIALS: dict[str, Trial] = {**CALLS, **INTERFERENCE, **NAMED}
+TRIALS: dict[str, Trial] = {**CALLS, **INTERFERENCE, **NAMED, **FOLDERS}
 
 
 def attempt(trial: Trial, seed: int) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from npu_sim.files.reading import JSON_BYTES, read_limited
 from npu_sim.language import Text
 from npu_sim.plans.answers import Coded, Columns, Tabular
-from npu_sim.status import UsageError, tip, without_internal_frames
+from npu_sim.status import UsageError, shown, tip, without_internal_frames
 
 DESCRIPTION = "sweep.json"
 FOLDER_HINT = "give a folder that npu-sim sweep --out wrote"
@@ -35,7 +35,9 @@ class SavedSweep(Mapping[str, np.ndarray], Tabular):
     def __init__(self, folder: Path, description: Mapping[str, Any]) -> None:
         self.folder = folder
         self.description = description
-        self._arrays = {name: _column(folder, name) for name in description["columns"]}
+        self._arrays = {
+            name: _column(folder, name, description.get("rows")) for name in description["columns"]
+        }
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return a column; raise UsageError for an unknown one."""
@@ -86,7 +88,18 @@ class SavedSweep(Mapping[str, np.ndarray], Tabular):
         }
 
     def _words(self, name: str) -> tuple[str, ...]:
-        return tuple(map(str, self.description["columns"][name].get("words", ())))
+        """Return the words of a column; raise UsageError when a code has none."""
+        words = self.description["columns"][name].get("words", [])
+        if not isinstance(words, list):
+            raise _no_sweep(self.folder, Text("words of {name} are no list", name=name))
+        codes = self._arrays[name]
+        known = np.arange(len(words), dtype=np.int64)
+        if words and (codes.dtype.kind not in "iu" or not np.isin(codes, known).all()):
+            why = Text(
+                "{name}.npy has codes without one of {count} words", name=name, count=len(words)
+            )
+            raise _no_sweep(self.folder, why)
+        return tuple(map(str, words))
 
 
 @without_internal_frames
@@ -120,15 +133,24 @@ def read_sweep(folder: str | Path) -> SavedSweep:
     return SavedSweep(path, read_description(path))
 
 
-def _column(folder: Path, name: str) -> np.ndarray:
+def _column(folder: Path, name: str, rows: Any) -> np.ndarray:
     """Return a column as a memory-mapped array."""
     path = folder / f"{name}.npy"
     try:
         if not path.is_file():
             raise FileNotFoundError(f"{name}.npy")
         array: np.ndarray = np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # NumPy evaluates headers as Python, so any error is possible
         raise _no_sweep(folder, error) from None
+    if array.shape != (rows,) or array.dtype.kind not in "biuf":
+        why = Text(
+            "{name}.npy has the shape {shape} and dtype {dtype}, not numbers of {rows} rows",
+            name=name,
+            shape=str(array.shape),
+            dtype=str(array.dtype),
+            rows=shown(rows),
+        )
+        raise _no_sweep(folder, why)
     return array
 
 

@@ -1,3 +1,4 @@
+import io
 import json
 import signal
 import subprocess
@@ -220,7 +221,27 @@ def test_a_sweep_is_read_back_with_words(small, records, tmp_path):
         table["blockdim"]
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", None])
+def npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+HEADER = npy(np.zeros(3, np.int8))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"\x93NUMPY",
+        None,
+        HEADER.replace(b"'descr'", b"\0descr'"),
+        HEADER.replace(b"(3,)", b"[3, "),
+        npy(np.zeros(3, np.int8)),
+        npy(np.zeros((4, 4), np.int8)),
+    ],
+)
 def test_a_damaged_column_of_a_sweep_is_named(small, tmp_path, damage):
     operator, grid, options = small
     path = sweep_to(tmp_path / "plans", operator, grid, **options)
@@ -229,6 +250,17 @@ def test_a_damaged_column_of_a_sweep_is_named(small, tmp_path, damage):
         (path / "block_dim.npy").write_bytes(damage)
     with pytest.raises(UsageError, match="holds no sweep"):
         npu_sim.read_sweep(path)
+
+
+def test_a_code_without_a_word_is_named(small, tmp_path):
+    operator, grid, options = small
+    path = sweep_to(tmp_path / "plans", operator, grid, **options)
+    codes = np.load(path / "grad_dtype.npy")
+    codes[-1] = 3
+    np.save(path / "grad_dtype.npy", codes)
+    for read in (lambda table: table.words("grad_dtype"), lambda table: table.to_pandas()):
+        with pytest.raises(UsageError, match="codes without one of 3 words"):
+            read(npu_sim.read_sweep(path))
 
 
 def test_a_folder_without_a_sweep_is_named(tmp_path):
