@@ -40,7 +40,7 @@ def certificate_lines(certificates: Iterable[Certificate]) -> Iterator[Line]:
         yield (
             "",
             cut if len(formula) > SHOWN_TREE else formula,
-            f"t0 = {certificate.terms[0]}, ...",
+            say("t0 = {term}, ...", term=certificate.terms[0]),
         )
 
 

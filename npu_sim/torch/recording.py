@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import torch
 
 from npu_sim.files.writing import schema, write_text
-from npu_sim.language import Text
 from npu_sim.registry import find_operator
 
 _LAYER_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
@@ -212,10 +211,8 @@ class Recording:
         """Yield the calls in the form ``preflight`` reads; equal calls are merged, with a count."""
         for call, places in self.calls.items():
             first, *others = places
-            several = Text(
-                "{text} and {others_count} more", text=first.text, others_count=len(others)
-            )
-            name = several if others else first.text
+            # A name is data, the same in every language.
+            name = f"{first.text} (+{len(others)})" if others else first.text
             line = {"op": call.operator, "inputs": json.loads(call.inputs)}
             if call.deterministic:
                 line["deterministic"] = True

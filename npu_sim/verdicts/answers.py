@@ -324,7 +324,7 @@ class OutputVerdict(Printed):
         nearest = Text(
             "the nearest value found is {nearest}{distance}",
             nearest=str(self.given.dtype.type(examined.nearest)),
-            distance=self._apart(position, examined.nearest, ", "),
+            distance=self._apart(position, examined.nearest, Text(", ")),
         )
         if examined.how == EXCLUDED_BY_ALL or examined.how is None:
             return Text(
