@@ -23,7 +23,6 @@ from npu_sim.operators.shared.study import (
     OpenRule,
     Shown,
     StudyCall,
-    Values,
     WrappedCall,
     probe_terms,
     run,
