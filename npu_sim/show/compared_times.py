@@ -1,6 +1,6 @@
 """Where the time of a file of calls goes, and how its lower bounds compare on several products."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from npu_sim.language import Text, joined, percent_text, say, time_text
@@ -111,7 +111,9 @@ def time_bars(matrix: Matrix) -> Bars:
     times = _operator_times(matrix, compared)
     longest = max((time.whole_us for row in times.values() for time in row.values()), default=0.0)
     groups = []
-    for operator, row in sorted(times.items(), key=_largest_first):
+    for operator, row in sorted(
+        times.items(), key=lambda item: -max(time.whole_us for time in item[1].values())
+    ):
         bars = []
         for number, (label, time) in enumerate(row.items()):
             parts = _parts(time, f"c{number % COLOURS}", longest, compared)
@@ -137,10 +139,6 @@ def _operator_times(
             same_us = work.bounds_us.get(label, 0.0) if work else 0.0
             time.add(row, row.cells.get(label), same_us)
     return times
-
-
-def _largest_first(item: tuple[str, Mapping[str, OperatorTime]]) -> float:
-    return -max(time.whole_us for time in item[1].values())
 
 
 def _parts(

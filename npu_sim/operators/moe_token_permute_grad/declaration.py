@@ -16,7 +16,6 @@ from npu_sim.framework.vocabulary import (
     Evidence,
     Inspection,
     MessageAndHint,
-    Number,
     Operator,
     Output,
     PlannerMessage,
@@ -26,7 +25,13 @@ from npu_sim.framework.vocabulary import (
     bound_sizes,
     checks,
 )
-from npu_sim.operators.shared.routed_tokens.declaration import buffer_message, check_padding
+from npu_sim.operators.shared.routed_tokens.declaration import (
+    buffer_message,
+    check_padding,
+    hidden_axis,
+    tokens_axis,
+    topk_axis,
+)
 from npu_sim.tiling import moe_token_permute_grad as tiler
 from npu_sim.tiling import moe_token_unpermute as moe
 
@@ -135,28 +140,9 @@ OPERATOR = Operator(
     ),
     axes=(
         Word("dtype", "dtype of permuted_output_grad", FLOAT_DTYPES, "bfloat16"),
-        Number(
-            "num_topk",
-            "experts chosen for a token",
-            8,
-            unit="expert",
-            aliases=("numTopk", "topk", "K"),
-        ),
-        Number(
-            "hidden",
-            "last axis of permuted_output_grad",
-            1024,
-            unit="column",
-            aliases=("H", "hidden_size"),
-        ),
-        Number(
-            "tokens",
-            "tokens; sorted_indices has tokens * num_topk elements",
-            1024,
-            unit="token",
-            aliases=("T",),
-            read="entries // num_topk",
-        ),
+        topk_axis(Text("experts chosen for a token")),
+        hidden_axis("permuted_output_grad"),
+        tokens_axis("entries // num_topk"),
     ),
     derived=(Derived("entries", "tokens * num_topk"), Derived("grad_rows", "entries")),
     checks=(

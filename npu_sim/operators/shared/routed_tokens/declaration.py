@@ -77,6 +77,30 @@ def permuted_tokens(help: str) -> Tensor:
     return Tensor("permuted_tokens", "rows hidden", help, "dtype")
 
 
+def topk_axis(help: str, read: str = "") -> Number:
+    """Return the axis of the experts of a token."""
+    aliases = ("numTopk", "topk", "K")
+    return Number("num_topk", help, 8, unit="expert", aliases=aliases, read=read)
+
+
+def hidden_axis(tensor: str) -> Number:
+    """Return the axis of columns, the last one of a tensor."""
+    help = Text("last axis of {tensor}", tensor=tensor)
+    return Number("hidden", help, 1024, unit="column", aliases=("H", "hidden_size"))
+
+
+def tokens_axis(read: str) -> Number:
+    """Return the axis of tokens; ``read``: its size, from those of the tensors."""
+    return Number(
+        "tokens",
+        "tokens; sorted_indices has tokens * num_topk elements",
+        1024,
+        unit="token",
+        aliases=("T",),
+        read=read,
+    )
+
+
 def axes(tensor: str) -> tuple[Axis, ...]:
     """Return the axes; ``tensor`` is the name of the one that has the columns."""
     return (
@@ -85,29 +109,9 @@ def axes(tensor: str) -> tuple[Axis, ...]:
             "has_probs", "whether probs is given", True, aliases=("probs_given",), tensor="probs"
         ),
         Word("probs_dtype", "dtype of probs", FLOAT_DTYPES, "float32"),
-        Number(
-            "num_topk",
-            "experts chosen for a token, columns of probs; without probs it is 1",
-            8,
-            unit="expert",
-            aliases=("numTopk", "topk", "K"),
-            read="1",
-        ),
-        Number(
-            "hidden",
-            Text("last axis of {tensor}", tensor=tensor),
-            1024,
-            unit="column",
-            aliases=("H", "hidden_size"),
-        ),
-        Number(
-            "tokens",
-            "tokens; sorted_indices has tokens * num_topk elements",
-            1024,
-            unit="token",
-            aliases=("T",),
-            read="entries",
-        ),
+        topk_axis(Text("experts chosen for a token, columns of probs; without probs it is 1"), "1"),
+        hidden_axis(tensor),
+        tokens_axis("entries"),
     )
 
 
