@@ -13,8 +13,8 @@ from contextlib import ExitStack, contextmanager
 from functools import cache, partial, wraps
 from importlib.util import find_spec
 from inspect import getmembers, isfunction
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -130,6 +130,15 @@ class _Anything(_Module):
         """Do nothing."""
 
 
+class _Properties(NamedTuple):
+    """What ``torch_npu.npu.get_device_properties`` returns."""
+
+    name: str
+    total_memory: int
+    major: int = 0
+    minor: int = 0
+
+
 class _Stream(torch.cpu.Stream):  # type: ignore[misc]
     """Stream with the arguments and methods of one of an NPU."""
 
@@ -191,9 +200,6 @@ def _properties() -> dict[str, Any]:
     def memory() -> int:
         return int(profile().chip.memory_bytes or 0)
 
-    def properties(*_: Any) -> SimpleNamespace:
-        return SimpleNamespace(name=profile().soc, total_memory=memory(), major=0, minor=0)
-
     return {
         "Event": _Event,
         "Stream": _Stream,
@@ -201,7 +207,7 @@ def _properties() -> dict[str, Any]:
         "current_stream": _Stream,
         "default_stream": _Stream,
         "get_device_name": lambda *_: profile().soc,
-        "get_device_properties": properties,
+        "get_device_properties": lambda *_: _Properties(profile().soc, memory()),
         "get_device_capability": lambda *_: None,
         "mem_get_info": lambda *_: (memory(), memory()),
         "memory_stats": lambda *_: {},
@@ -210,8 +216,8 @@ def _properties() -> dict[str, Any]:
         "is_initialized": lambda: False,
         "get_rng_state": lambda *_: torch.get_rng_state(),
         "set_rng_state": lambda state, *_: torch.set_rng_state(state),
-        "matmul": SimpleNamespace(allow_hf32=False),
-        "conv": SimpleNamespace(allow_hf32=True),
+        "matmul": _module("npu.matmul", allow_hf32=False),
+        "conv": _module("npu.conv", allow_hf32=True),
     }
 
 

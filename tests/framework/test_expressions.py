@@ -1,7 +1,7 @@
 """Conditions as text have the value that Python gives; errors name the disallowed syntax."""
 
 import re
-from types import SimpleNamespace
+from collections import namedtuple
 
 import pytest
 from hypothesis import given
@@ -11,6 +11,8 @@ from npu_sim.framework.arguments import ExpressionError, evaluate, in_row, names
 
 NAMES = ("row", "col", "tokens", "num_topk")
 RULES = ("num_topk_at_most", "rows_below")
+Row = namedtuple("Row", NAMES)
+Switches = namedtuple("Switches", RULES)
 names_and_numbers = st.one_of(st.sampled_from(NAMES + RULES), st.integers(0, 40).map(str))
 
 
@@ -49,8 +51,8 @@ def test_an_expression_has_the_value_that_python_gives(text, numbers):
 @given(expressions, values)
 def test_a_row_gives_the_same_value(text, numbers):
     scope = {
-        "row": SimpleNamespace(**{name: numbers[name] for name in NAMES}),
-        "rules": SimpleNamespace(**{name: numbers[name] for name in RULES}),
+        "row": Row(*(numbers[name] for name in NAMES)),
+        "rules": Switches(*(numbers[name] for name in RULES)),
     }
     condition = in_row(text, RULES)
     assert outcome(lambda: eval(condition, scope)) == outcome(

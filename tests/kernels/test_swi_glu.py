@@ -63,29 +63,29 @@ def test_golden_results_bit_for_bit(name):
     assert same(next(iter(result.outputs.values())), expected)
 
 
-@pytest.mark.parametrize("is_950", [False, True])
+@pytest.mark.parametrize("flushes", [False, True])
 @pytest.mark.parametrize("dtype", [F, np.float16, BF16], ids=str)
-def test_forward_like_the_reference(dtype, is_950):
+def test_forward_like_the_reference(dtype, flushes):
     for rows, columns in SHAPES:
         x = draw(rows, 2 * columns, dtype)
         out = np.empty((rows, columns), dtype)
-        swi_glu(storage_view(x), is_950, NONE, storage_view(out))
+        swi_glu(storage_view(x), flushes, NONE, storage_view(out))
         a, b = x[:, :columns].astype(F), x[:, columns:].astype(F)
         with np.errstate(over="ignore"):
-            expected = reference.forward(a, b, is_fp32=dtype is F, flushes=is_950).astype(dtype)
+            expected = reference.forward(a, b, is_fp32=dtype is F, flushes=flushes).astype(dtype)
         assert same(out, expected)
 
 
-@pytest.mark.parametrize("is_950", [False, True])
+@pytest.mark.parametrize("flushes", [False, True])
 @pytest.mark.parametrize("dtype", [F, np.float16, BF16], ids=str)
-def test_gradient_like_the_reference(dtype, is_950):
+def test_gradient_like_the_reference(dtype, flushes):
     for rows, columns in SHAPES:
         x, grad = draw(rows, 2 * columns, dtype), draw(rows, columns, dtype, 1)
         out = np.empty_like(x)
         stored = map(storage_view, (x, grad))
-        swi_glu_grad(*stored, is_950, is_950, NONE, NONE, storage_view(out))
+        swi_glu_grad(*stored, flushes, flushes, NONE, NONE, storage_view(out))
         a, b = x[:, :columns].astype(F), x[:, columns:].astype(F)
-        halves = reference.gradient(a, b, grad.astype(F), is_fp32=dtype is F, flushes=is_950)
+        halves = reference.gradient(a, b, grad.astype(F), is_fp32=dtype is F, flushes=flushes)
         with np.errstate(over="ignore"):
             assert same(out, np.concatenate(halves, axis=1).astype(dtype))
 

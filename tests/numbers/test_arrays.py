@@ -133,7 +133,7 @@ def test_numbers_and_sequences(value):
 
 
 MEMORY = np.zeros((6, 8), np.int16)
-VIEWS = {
+PARTS = {
     "all": MEMORY,
     "first rows": MEMORY[:3],
     "last rows": MEMORY[3:],
@@ -146,10 +146,10 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize("one", VIEWS)
-@pytest.mark.parametrize("other", VIEWS)
+@pytest.mark.parametrize("one", PARTS)
+@pytest.mark.parametrize("other", PARTS)
 def test_views_of_one_array_have_no_memory_of_their_own(one, other):
-    assert not have_own_memory((VIEWS[one], np.zeros(3), VIEWS[other]))
+    assert not have_own_memory((PARTS[one], np.zeros(3), PARTS[other]))
 
 
 @pytest.mark.parametrize(

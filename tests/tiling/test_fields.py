@@ -1,7 +1,6 @@
 """Metadata of fields: columns, the vendor's structure, and the record without a tiling."""
 
 from operator import attrgetter
-from types import SimpleNamespace
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -163,6 +162,11 @@ class AtRelease(NamedTuple):
     batches: Annotated[Batches, Part("ub_{}", switch="has_batches")]
 
 
+class Rules(NamedTuple):
+    has_later: int
+    has_batches: int
+
+
 @pytest.mark.parametrize(
     ("has_later", "has_batches", "names"),
     [
@@ -175,8 +179,10 @@ class AtRelease(NamedTuple):
 def test_the_vendors_structure_leaves_out_what_the_release_does_not_have(
     has_later, has_batches, names
 ):
-    rules = SimpleNamespace(has_later=has_later, has_batches=has_batches)
-    assert vendor_fields(AtRelease(1, 2, Batches(3, 4, 5)), rules).keys() == names
+    assert (
+        vendor_fields(AtRelease(1, 2, Batches(3, 4, 5)), Rules(has_later, has_batches)).keys()
+        == names
+    )
 
 
 class Named(NamedTuple):

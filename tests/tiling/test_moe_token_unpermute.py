@@ -1,5 +1,4 @@
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -11,10 +10,11 @@ from npu_sim.tiling import moe_token_unpermute as token_sums
 from npu_sim.tiling.common import SUCCESS, align
 from tests.compiled_planners import compiled
 from tests.golden import not_reproduced, release_lines, tiling_lines
+from tests.rules import rules_of
 
 LINES = release_lines("moe_token_unpermute") + tiling_lines("moe_token_unpermute")
 A2 = load_profile(None, "Ascend910B1").device
-RULES = SimpleNamespace(**load_profile("atlas_a2").release_switches("moe_token_unpermute"))
+RULES = rules_of("moe_token_unpermute")
 FP32, FP16, BF16 = (tiler.DTYPE_CODES[name] for name in ("float32", "float16", "bfloat16"))
 
 sizes = st.one_of(st.integers(0, 200), st.integers(0, 2**31))

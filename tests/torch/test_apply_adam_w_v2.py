@@ -1,6 +1,6 @@
 """AdamW in PyTorch: the function, recorded steps of optimizers, and models with an optimizer."""
 
-from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 
@@ -110,6 +110,10 @@ def test_an_unfused_step_is_a_remark():
     assert "fused=True" in remark["why"]
 
 
+class Output(NamedTuple):
+    loss: torch.Tensor
+
+
 class Small(torch.nn.Module):
     """A model as transformers makes them, in as far as its loss is read."""
 
@@ -120,7 +124,7 @@ class Small(torch.nn.Module):
 
     def forward(self, input_ids, labels, attention_mask):
         hidden = input_ids.unsqueeze(-1).expand(-1, -1, 4).float()
-        return SimpleNamespace(loss=self.last(self.layer(hidden)).sum())
+        return Output(self.last(self.layer(hidden)).sum())
 
 
 @pytest.mark.parametrize("optimizer", [None, "adamw"])

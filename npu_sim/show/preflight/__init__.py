@@ -144,7 +144,14 @@ def baseline_text(matrix: Matrix) -> str:
 
 def stale_text(finding: Finding) -> str:
     """Return an entry of the baseline that is no longer found, in one sentence."""
-    return Text("no longer found: {op} {inputs}, {target}: {kind}: {reason}", **finding._asdict())
+    return Text(
+        "no longer found: {op} {inputs}, {target}: {kind}: {reason}",
+        op=finding.op,
+        inputs=finding.inputs,
+        target=finding.target,
+        kind=finding.kind,
+        reason=finding.reason,
+    )
 
 
 def matrix_view(matrix: Matrix) -> Group:

@@ -717,7 +717,15 @@ def _exception_lines(found: Diagnosis, exception: Mapping[str, Any]) -> Iterator
             ),
         )
     if dump := exception.get("dump"):
-        yield "dump", Text("{op_name}, version {version}, {time}", **dump)
+        yield (
+            "dump",
+            Text(
+                "{op_name}, version {version}, {time}",
+                op_name=dump["op_name"],
+                version=dump["version"],
+                time=dump["time"],
+            ),
+        )
         for tensor in dump["tensors"]:
             yield "dump", _memory_text(tensor)
     if "error_string" in exception:

@@ -1,15 +1,14 @@
 """Verdicts of a kit on measured outputs: what is inferred is decided by the device."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from npu_sim.cores import load_profile
 from npu_sim.operators.shared.study import study_call
 from npu_sim.tools.device_kit.bits import judged_bits
+from npu_sim.tools.device_kit.results import Line
 
 GRADIENT = {"dy": "6x300:fp32", "x": "6x300:fp32", "gamma": "300:fp32", "rstd": "6:fp32"}
-LINE = SimpleNamespace(operator="rms_norm_grad", attributes={})
+LINE = Line.model_construct(operator="rms_norm_grad", attributes={})
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Device profiles compared with plans: device, release, calls, and the bound of every launch."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -188,15 +187,17 @@ def test_no_soc_fits_equally_well_when_all_are_rated_too_low(
     assert (device.profile.chip.cube_clock_mhz, device.others) == (rated, others)
 
 
+def rated_at(clock: int) -> npu_sim.Profile:
+    """An Ascend910B1 whose cores are rated at this clock in MHz."""
+    profile = npu_sim.load_profile("atlas_a2", "Ascend910B1")
+    clocks = {"vector_clock_mhz": clock, "cube_clock_mhz": clock}
+    chip = profile.chip.model_copy(update=clocks)
+    socs = {**profile.product.socs, profile.soc: chip}
+    return profile.model_copy(update={"product": profile.product.model_copy(update={"socs": socs})})
+
+
 def test_of_two_clocks_the_nearer_is_chosen_not_the_lower(monkeypatch: pytest.MonkeyPatch):
-    slower, exact = (
-        SimpleNamespace(
-            soc=soc,
-            npu_arch=2201,
-            chip=SimpleNamespace(vector_cores=48, vector_clock_mhz=rated, cube_clock_mhz=rated),
-        )
-        for soc, rated in (("slower", 1795.0), ("exact", 1800.0))
-    )
+    slower, exact = rated_at(1795), rated_at(1800)
     monkeypatch.setattr(measured_calls, "shipped_products", lambda: ["one"])
     monkeypatch.setattr(measured_calls, "all_socs", lambda _: [slower, exact])
     launch = MeasuredLaunch(1, "Mul", "Mul", 1.0, block_dim=48, counters=(1800 * 48.0, 1.0))
