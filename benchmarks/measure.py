@@ -19,7 +19,7 @@ WARM_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(16 * 2**30), "MALLOC_TRIM_THRESHOLD
 neither PyTorch's nor ours."""
 STINGY_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**16), "MALLOC_TRIM_THRESHOLD_": str(2**16)}
 """glibc gives freed memory back at once: the resident size of a process is then what is in use."""
-PAUSE_SECONDS = 0.03
+PAUSE_SECONDS = 0.02
 """Before every measurement: threads of OpenMP keep spinning for some milliseconds after a call and
 take a core from the next one."""
 FIRST_ROUNDS, MUCH_SLOWER = 2, 2.0
@@ -82,6 +82,13 @@ def seconds(work: Work, pause: float = 0.0, calls: int = 1) -> float:
     for _ in range(calls):
         work()
     return (time.perf_counter() - start) / calls
+
+
+def timed(work: Work) -> tuple[float, Any]:
+    """Return the time of one call, and its results."""
+    start = time.perf_counter()
+    results = work()
+    return time.perf_counter() - start, results
 
 
 def alternate(

@@ -29,6 +29,8 @@ class TorchLibrary:
 
     name = "torch.compile"
     installed = torch is not None
+    not_compiled = ("conv_tbc_backward",)
+    """Operators for which it calls PyTorch's function, which is among PyTorch's ways."""
 
     def array(self, values: np.ndarray) -> Any:
         return tensor(values.astype(np.int64) if values.dtype.kind == "i" else values)
@@ -83,6 +85,7 @@ class JaxLibrary:
 
     name = "jax.jit"
     installed = jax is not None
+    not_compiled = ()
 
     def array(self, values: np.ndarray) -> Any:
         return jnp.asarray(values)
@@ -153,7 +156,7 @@ def peers(case: Case, problem: Problem, names: Collection[str]) -> Ways:
     found: Ways = {}
     for name in names:
         library = LIBRARIES[name]
-        if library.installed:
+        if library.installed and case.operator not in library.not_compiled:
             arrays, formula = formula_of(case, problem, library)
             found[name] = partial(library.compiled(formula), *arrays)
     return found
