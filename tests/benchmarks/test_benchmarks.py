@@ -130,7 +130,7 @@ def test_peers_that_fail_compute_something_else_or_are_slow_are_left_out(monkeyp
         "slow": slow,
         "good": lambda: problem.outs,
     }
-    monkeypatch.setattr(operators, "timed", lambda work: (2.0 if work is slow else 0.01, work()))
+    monkeypatch.setattr(operators, "timed", lambda work: (3.0 if work is slow else 0.01, work()))
     kept, left_out = operators.checked(case, problem, rivals)
     assert list(kept) == ["good"]
     assert {name: why.split()[0] for name, why in left_out.items()} == {
