@@ -125,19 +125,15 @@ def estimate_note(estimate: Estimate) -> str:
 
 
 def _estimates(timeline: Timeline) -> list[tuple[str, str]]:
-    """Return the estimates of a call and of its launches as lines."""
-    launches: list[tuple[str, str]] = [
-        (
-            Text(
-                "{kernel}: {estimate}",
-                kernel=launch.kernel,
-                estimate=estimate_text(launch.estimate),
-            ),
-            estimate_note(launch.estimate),
-        )
-        for launch in timeline.launches
-        if launch.estimate is not None
-    ]
+    """Return the estimates of a call and of its launches as lines, and why its kernel has none."""
+    launches: list[tuple[str, str]] = []
+    for launch in timeline.launches:
+        if launch.estimate is not None:
+            estimate = estimate_text(launch.estimate)
+            text = Text("{kernel}: {estimate}", kernel=launch.kernel, estimate=estimate)
+            launches.append((text, estimate_note(launch.estimate)))
+        elif launch.planned:
+            launches.append((Text("{kernel}: none", kernel=launch.kernel), launch.estimate_missing))
     if timeline.estimate_us is None:
         return launches
     return [(call_estimate_text(timeline), "sum of the launches"), *launches]

@@ -28,10 +28,12 @@ from npu_sim.timelines.program import (
     rows_of_cores,
     vector_phase,
     vector_tile,
+    weighted_work,
 )
 from npu_sim.timelines.vector_pipe import (
     LANES,
     NARROWING,
+    SUM_OF_BLOCKS,
     WIDENING,
     InstructionLists,
     Issue,
@@ -52,6 +54,7 @@ __all__ = [
     "CUBE_PIPES",
     "LANES",
     "NARROWING",
+    "SUM_OF_BLOCKS",
     "VECTOR_PIPES",
     "WIDENING",
     "Copy",
@@ -89,4 +92,5 @@ __all__ = [
     "starts_of",
     "vector_phase",
     "vector_tile",
+    "weighted_work",
 ]

@@ -8,7 +8,7 @@ clock, memory ceilings and vector factor of a device.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 
 from npu_sim.cores import Profile
 from npu_sim.files.reading import read_yaml
-from npu_sim.language import Argument, Text, percent_text
+from npu_sim.language import Argument, Text, joined, percent_text
 from npu_sim.plans.answers import Evidence, Frozen, Printed, TextField
 from npu_sim.plans.model import Launch, Plan
 from npu_sim.status import UsageError
@@ -26,6 +26,7 @@ from npu_sim.timelines.vector_pipe import (
     COMPARED_DEVICE,
     ESTIMATED_ARCHITECTURES,
     NARROWING,
+    SUM_OF_BLOCKS,
     InstructionLists,
     Issue,
     Issues,
@@ -381,14 +382,14 @@ class Estimator:
             return _streaming(STREAMING[launch.kernel], launch, self.calibration)
         if launch.kernel != self.plan.kernel:
             return None, "How long such a launch takes beyond its bytes is not published."
-        if self.instructions is None:
-            return None, "There is no instruction list of this kernel yet."
         npu_arch = self.profile.npu_arch
         if npu_arch not in ESTIMATED_ARCHITECTURES:
             return None, Text(
                 "Start-ups of vector instructions are not published for architecture {npu_arch}.",
                 npu_arch=npu_arch,
             )
+        if self.instructions is None:
+            return None, "There is no instruction list of this kernel yet."
         lists = self.instructions(self.plan)
         if not lists.cores:
             return None, "The page of this kernel does not state where its operands lie."
@@ -435,14 +436,23 @@ def vector_estimate(
         conflict_share=mean(lambda issue: issue.conflict_cycles) / mean_cycles,
         conflicts=_conflicts(longest, factor),
         evidence=PROFILED if profiled else evidence,
-        note=Text(
+        note=joined(_doubts(narrowing / mean_cycles, lists), "; "),
+    )
+
+
+def _doubts(narrowing: float, lists: InstructionLists) -> Iterator[str]:
+    """Yield what makes an estimate less sure; ``narrowing`` is the share of narrowing casts."""
+    if narrowing > DOUBTFUL_SHARE:
+        yield Text(
             "{share} of it is {narrowing}, the least sure entry",
-            share=percent_text(narrowing / mean_cycles),
+            share=percent_text(narrowing),
             narrowing=NARROWING,
         )
-        if narrowing > DOUBTFUL_SHARE * mean_cycles
-        else "",
-    )
+    if SUM_OF_BLOCKS in lists.kinds:
+        yield Text(
+            "the start-up of sums of blocks is not published, that of the sum of a repeat stands "
+            "for it"
+        )
 
 
 def _conflicts(issues: Issues, factor: float) -> tuple[BankConflict, ...]:

@@ -32,6 +32,10 @@ WIDENING = "cast 16 to 32 bits"
 NARROWING = "cast 32 to 16 bits"
 """Least certain entry: devices took 0.83 to 1.37 cycles per repeat (page, "Residuals")."""
 
+SUM_OF_BLOCKS = "sum of blocks"
+"""A sum or maximum of every 8 neighbours. Its start-up is not published; that of the sum of a
+repeat stands for it, which is a model."""
+
 COMPARED_DEVICE = ("Ascend910B", 40, "8.3")
 """Short SoC version, vector cores and release of the device in the page's table."""
 
@@ -47,6 +51,7 @@ START_UP = MappingProxyType(
         NARROWING: 20.44,
         "duplicate": 17.00,
         "sum of a repeat": 32.00,
+        SUM_OF_BLOCKS: 32.00,
         "broadcast to blocks": 13.07,
         "copy": 13.00,
         "or": 12.40,
@@ -112,6 +117,11 @@ class InstructionLists:
     """Instructions of every working core."""
     compared: bool
     """Whether this path was compared with the device ``COMPARED_DEVICE`` (page, "Residuals")."""
+
+    @property
+    def kinds(self) -> set[str]:
+        """Kinds of the instructions."""
+        return {issue.kind for issues in self.cores.values() for issue in issues}
 
 
 def repeated(issues: Iterable[Issue], count: int) -> Issues:

@@ -265,3 +265,36 @@ def test_a_call_of_streaming_launches_alone_has_an_estimate():
     assert estimate_of_call([streaming, streaming]) == (1568.0, ())
     assert estimate_of_call([streaming, launch]) == (None, ("MemSet",))
     assert estimate_of_call([]) == (None, ())
+
+
+def loss(shape, **attributes):
+    (launch,) = times_of(
+        "cross_entropy_loss", "Ascend910B1", "9.1", input=shape, **attributes
+    ).launches
+    return launch.estimate
+
+
+def test_cross_entropy_loss_takes_the_instructions_of_its_page():
+    """512 rows of 1000 columns on 48 cores: 11 on 32 of them, 10 on the others."""
+    sums = 3 * 32.00 + 7 * (15 + 1 + 1)  # 15 repeats, 40 columns, and the 16 results
+    maximum = sums + 23.23 + 1
+    adds, exp, ln = 22.09 + 16, 28.04 + 2 * 16, 28.04 + 2
+    row = maximum + adds + exp + sums + ln + adds
+    core_end = 23.23 + 1 + 22.09 + 1  # times the weights, times -1
+    cycles = (32 * 11 + 16 * 10) / 48 * row + core_end
+    found = loss("512x1000:fp32", reduction="none")
+    assert found.vector_cycles == pytest.approx(cycles)
+    assert found.evidence == "from published rates; not validated on a device"
+    assert found.note == ""
+
+
+def test_an_estimate_says_that_the_start_up_of_sums_of_blocks_is_a_model():
+    assert "sums of blocks" in loss("96x8192:fp32").note
+    assert "sums of blocks" not in loss("96x4096:fp32").note
+
+
+def test_a_kernel_without_estimate_says_why_in_the_text():
+    call = {"x1": "64x4096:bf16", "gamma": "4096:bf16", "product": "ascend_950"}
+    text = " ".join(str(npu_sim.timeline("add_rms_norm", **call)).split())
+    assert "AddRmsNorm: none" in text
+    assert "not published for architecture 3510" in text

@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from npu_sim.framework.vocabulary import Plan, joined
+from npu_sim.framework.vocabulary import Plan, ceil_div, joined
 from npu_sim.timelines import (
+    LANES,
     NARROWING,
+    SUM_OF_BLOCKS,
     WIDENING,
     Instruction,
     InstructionLists,
     Issue,
     Issues,
+    Program,
     Works,
     full_repeats,
     rows_of_cores,
+    weighted_work,
 )
 
 RATES = {
@@ -43,6 +47,32 @@ def placed(kind: str, elements: int, starts: Mapping[str, int], sources: Sequenc
     return full_repeats(
         kind, elements, *(starts[name] for name in sources), between=joined(sources, " and ")
     )
+
+
+KINDS = {
+    "adds_muls_maxs_mins": "adds",
+    "exp_ln_sqrt_div": "exp",
+    "add_sub_mul_max_min": "mul",
+    "reduce_repeat": "sum of a repeat",
+    "reduce_pair_or_block": SUM_OF_BLOCKS,
+    "cast_16_to_32": WIDENING,
+    "cast_32_to_16": NARROWING,
+}
+"""Kind of instruction by its rate; those of one rate start up alike, within two cycles."""
+
+
+def instructions_of(program: Program) -> InstructionLists:
+    """Return the vector instructions of a program, without bank conflicts."""
+    cores: dict[int, Issues] = {}
+    for phase in program.phases:
+        for nodes, alike in phase.cores_by_work.items():
+            issues = tuple(
+                Issue(KINDS[work.kind], ceil_div(work.elements, LANES), times=times * work.times)
+                for times, _, work in weighted_work(nodes)
+                if isinstance(work, Instruction)
+            )
+            cores |= {core: (*cores.get(core, ()), *issues) for core in alike}
+    return InstructionLists(cores, compared=False)
 
 
 def buffer_sizes(plan: Plan) -> Mapping[str, int]:
