@@ -284,10 +284,12 @@ def test_the_page_lists_the_packages_in_the_order_of_the_contract():
     assert listed == sorted(listed, key=lambda package: level[package])
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize(
+    "page", ["CONTRIBUTING.md", "docs/architecture.md", "docs/add_an_operator.md"]
+)
 def test_pages_for_developers_name_files_that_exist(page):
     text = (ROOT / page).read_text(encoding="utf-8")
-    paths = set(re.findall(r"`([\w.]+/[\w<>/.*]*)`", text))
+    paths = set(re.findall(r"`([\w.]+(?:/[\w<>.*]+)+/?)`", text))
     patterns = {path: re.sub("<[a-z]+>", "*", path).rstrip("/") for path in paths}
     found = {path for path in paths for top in (ROOT, PACKAGE) if any(top.glob(patterns[path]))}
     assert len(paths) > 10

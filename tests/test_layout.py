@@ -57,7 +57,7 @@ def test_only_an_operator_uses_the_kernels_of_its_name(name):
     assert users_of(f"npu_sim.kernels.{name}") == {name}
 
 
-@pytest.mark.parametrize("layer", ["kernels", "tiling", "torch"])
+@pytest.mark.parametrize("layer", ["kernels", "operators", "tiling", "torch"])
 def test_tests_bear_the_names_of_what_they_test(layer):
     tests = {path.stem.removeprefix("test_") for path in (TESTS / layer).glob("test_*.py")}
     first_words = {name.partition("_")[0] for name in NAMES}
@@ -69,7 +69,7 @@ def test_tests_bear_the_names_of_what_they_test(layer):
     assert misnamed == set()
 
 
-@pytest.mark.parametrize("layer", ["kernels", "tiling"])
+@pytest.mark.parametrize("layer", ["kernels", "operators", "tiling"])
 def test_modules_of_operators_have_tests_of_their_names(layer):
     tests = {path.stem for path in (TESTS / layer).glob("test_*.py")}
     for name in modules_of(layer) & NAMES:
