@@ -134,7 +134,7 @@ def sweep_picture() -> None:
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "sweep.html"
         run_command(Path(folder), "sweep", "rms_norm_grad", *options, "--report", page.name)
-        shoot(page.as_uri(), "sweep.png", (1080, 1560))
+        shoot(page.as_uri(), "sweep.png", (1080, 1470))
 
 
 def model_pages() -> None:

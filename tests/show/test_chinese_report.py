@@ -63,6 +63,7 @@ def test_drawn_texts_are_chinese(browser, tmp_path):
     assert "下一个分块" in texts
     assert sorted(set(ENGLISH.findall(texts))) == []
     browser.assert_quiet_and_local()
+    assert browser.violations() == []  # a button's name has its text in it
 
 
 def test_the_names_of_lines_are_translated():
