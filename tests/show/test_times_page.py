@@ -88,7 +88,7 @@ def test_the_page_begins_with_the_picture_and_what_differs(matrices):
     report = preflight_report(matrices["A2,950"], "folder/calls.jsonl")
     assert report.title == "calls.jsonl: calls and times"
     titles = [section.title for section in report.sections]
-    assert titles[:3] == ["Where the time goes", "Informational", "What differs"]
+    assert titles[:3] == ["Where the time goes", "Not counted", "What differs"]
     rows = differences_table(matrices["A2,950"]).filled[1]
     assert ["rotary_position_embedding, line 4", "unknown"] in [[row[0], row[2]] for row in rows]
     assert "What differs" not in [

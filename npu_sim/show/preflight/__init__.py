@@ -813,7 +813,7 @@ def called_from(entry: Mapping[str, Any]) -> str:
     return entry.get("name") or place
 
 
-LEVELS = {ERROR: "fails", INFORMATIONAL: "informational", ACCEPTED: "in the baseline"}
+LEVELS = {ERROR: "fails", INFORMATIONAL: "does not count", ACCEPTED: "in the baseline"}
 
 
 @document_of.register
@@ -862,7 +862,7 @@ def _times_sections(matrix: Matrix) -> tuple[Section, ...]:
     return filled(
         ("Where the time goes", _time_blocks(matrix)),
         (
-            "Not accepted" if matrix.faults() else "Informational",
+            "Not accepted" if matrix.faults() else "Not counted",
             [replace(_faults_table(matrix), caption="")],
         ),
         ("What differs", [differences_table(matrix), *bits]),
