@@ -238,7 +238,7 @@ def machine() -> dict[str, Any]:
 
     return {
         "processor": _processor(),
-        "threads": numba.get_num_threads(),
+        "threads": numba.config.NUMBA_NUM_THREADS,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "numba": numba.__version__,

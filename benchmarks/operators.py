@@ -19,7 +19,6 @@ import numpy as np
 from cases import CLASSES, DTYPES, Case, Problem, build, select
 from measure import (
     AVX2,
-    CORES,
     INTERRUPTED,
     PAUSE_SECONDS,
     WARM_MALLOC,
@@ -247,6 +246,7 @@ def as_json(results: Sequence[dict[str, Any]], complete: bool) -> str:
 
 def parsed() -> argparse.Namespace:
     """Read the command line."""
+    most = machine()["threads"]
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -276,7 +276,9 @@ def parsed() -> argparse.Namespace:
         "--threads",
         nargs="+",
         type=int,
-        default=sorted({1, len(CORES) or machine()["threads"]}),
+        choices=range(1, most + 1),
+        default=sorted({1, most}),
+        metavar="N",
         help="numbers of threads; one and all by default",
     )
     parser.add_argument("--repeats", type=int, default=5, help="rounds of every case")
@@ -301,14 +303,22 @@ def main() -> None:
     warm = {} if options.as_users or sys.platform != "linux" else WARM_MALLOC
     with_environment(warm | (AVX2 if options.avx2 else {}))
     chosen = select(options.only, options.dtypes, options.sizes)
+    if not chosen:
+        sys.exit(f"no case has the words {' '.join(options.only)}")
     results: list[dict[str, Any]] = []
+
+    def save(complete: bool = False) -> None:
+        if options.json is not None:
+            write_text(options.json, as_json(results, complete), "json")
+
+    save()
     with Stoppable() as work:
         for case in each(chosen, lambda case: case.name):
             for result in measure(case, options.threads, options.repeats, options.peers):
                 results.append(result)
                 print(f"  {row(result)}", file=sys.stderr, flush=True)
-                if options.json is not None:
-                    write_text(options.json, as_json(results, case == chosen[-1]))
+                save()
+        save(complete=True)
     if work.stopped:
         print(f"\ninterrupted: {len(results)} results", file=sys.stderr)
     print(report(results), flush=True)
