@@ -308,3 +308,15 @@ def test_remarks_and_lines_are_shown(transformers):
     page = str(preflight_report(answer, "llama").sentence)
     assert "not modelled, so unknown" in page
     assert str(preflight_report(answer, "llama").title) == "llama: calls and times"
+
+
+def test_blocks_of_keys_that_attention_chooses_are_no_routing(transformers):
+    from npu_sim.torch import models
+
+    if "minimax_m3_vl_text" not in transformers.CONFIG_MAPPING:
+        pytest.skip("this version of transformers has no minimax_m3_vl_text")
+    layers = ["full_attention", "minimax_m3_sparse"]
+    sizes = {"num_hidden_layers": 2, "layer_types": layers, "mlp_layer_types": ["dense"] * 2}
+    step = models.Step(batch=2, sequence=64)
+    recording = models.recorded_model("minimax_m3_vl_text", step, sizes)
+    assert not recording.not_recognised

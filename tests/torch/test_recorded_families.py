@@ -91,10 +91,18 @@ PLAIN = [
     "muse_spark",
     "openai_privacy_filter",
     "switch_transformers",
+    "axk2",
+    "hy_v4",
+    "inkling2_text",
+    "kolibri1",
+    "minimax_m3_vl_text",
 ]
 """Families whose small models need no sizes of their own."""
 FAMILIES = {family: {} for family in PLAIN} | {
     "deepseek_v3": {"head_dim": 8},
+    "dots1": {"n_shared_experts": 1},
+    "flint": {"mlp_only_layers": []},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "nllb-moe": {"encoder_sparse_step": 1, "decoder_sparse_step": 1},
     "zaya": {"num_experts_per_tok": 1},
 }

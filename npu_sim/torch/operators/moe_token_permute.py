@@ -287,7 +287,8 @@ def _chosen(kernel: Kernel) -> list[tuple[Tensor, Any]]:
         return []
     rows = scores.numel() // scores.shape[-1]
     topk = max(positions.numel() // rows, 1)
-    choice = Choice(kernel.name, rows, topk, scores.numel() * topk, kernel.span.place_now())
+    limit = (scores.numel() + rows) * topk  # masks have a column more for positions left out
+    choice = Choice(kernel.name, rows, topk, limit, kernel.span.place_now())
     kernel.span.routing.append(choice)
     kept = kernel.results if kernel.name == "topk" else [positions]
     return [(tensor, choice) for tensor in kept]
