@@ -311,6 +311,16 @@ def test_lines_are_file_line_error_message(cli, calls):
     assert not cli("preflight", calls(CALL), "--lines").out
 
 
+def test_the_last_line_is_the_reason_of_the_exit_code(cli, calls):
+    outcome = cli("preflight", calls(CALL, REFUSED, REFUSED, "{oops"))
+    assert outcome.code == 1
+    reasons = "1 malformed on atlas_a2, 2 refused 161002 on atlas_inference"
+    given = outcome.out.splitlines()[-1]
+    assert given.startswith("exit 1: ")
+    assert sorted(given.removeprefix("exit 1: ").split(", ")) == reasons.split(", ")
+    assert "exit 1" not in cli("preflight", calls(CALL)).out
+
+
 def test_findings_of_informational_products_do_not_change_the_exit_code(cli, calls, tmp_path):
     path, junit = calls(CALL), tmp_path / "junit.xml"
     options = [*BOTH, "--informational", "310P"]

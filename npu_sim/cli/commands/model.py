@@ -17,7 +17,7 @@ from npu_sim.cli.printing import print_json, print_text
 from npu_sim.functions import model
 from npu_sim.language import translated, visible
 from npu_sim.questions.preflight import ERROR, INFORMATIONAL
-from npu_sim.show.preflight import call_times_view, fault_text, recorded_lines
+from npu_sim.show.preflight import call_times_view, exit_text, fault_text, recorded_lines
 from npu_sim.show.preflight.files import error_lines
 
 Config = Annotated[
@@ -96,6 +96,8 @@ def model_command(config: Config, options: ModelOptions) -> None:
         print_text(*recorded_lines(matrix))
     else:
         print_text(call_times_view(matrix))
+        if matrix.faults():
+            print_text("", exit_text(matrix))
     if matrix.faults():
         sys.exit(NOT_ACCEPTED)
 

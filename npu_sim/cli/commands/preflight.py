@@ -17,7 +17,7 @@ from npu_sim.functions import preflight
 from npu_sim.language import using_arguments
 from npu_sim.questions.preflight import Matrix
 from npu_sim.questions.preflight import write_baseline as write_findings
-from npu_sim.show.preflight import in_a_line, matrix_view, times_parts
+from npu_sim.show.preflight import exit_text, in_a_line, matrix_view, times_parts
 from npu_sim.show.preflight.files import (
     annotations,
     error_lines,
@@ -131,6 +131,8 @@ def preflight_command(calls: Calls, options: PreflightOptions) -> None:
                 print(line)
         else:
             _print(matrix, calls)
+            if matrix.faults():
+                print_text("", exit_text(matrix))
     if matrix.faults():
         sys.exit(NOT_ACCEPTED)
 

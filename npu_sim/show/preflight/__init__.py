@@ -133,6 +133,20 @@ def _named(operators: str) -> str:
     return Verbatim(operators) if operators else "no call"
 
 
+def exit_text(matrix: Matrix) -> str:
+    """Return why a command ends with exit code 1: what is not accepted, and on which target."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for row, label, _ in matrix.cells():
+        for finding, level in matrix.findings(row, label):
+            if level == ERROR:
+                counts[finding.kind, label] += row.lines
+    reasons = (
+        Text("{count} {kind} on {label}", count=count, kind=kind, label=label)
+        for (kind, label), count in counts.items()
+    )
+    return say("exit 1: {reasons}", reasons=joined(reasons, ", "))
+
+
 def baseline_text(matrix: Matrix) -> str:
     """Return the numbers of accepted findings and of entries that are no longer found."""
     return say(
