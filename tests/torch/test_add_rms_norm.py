@@ -41,3 +41,16 @@ def test_calls_are_recorded(tmp_path):
     assert '"op": "add_rms_norm"' in text
     assert '"op": "rms_norm_grad"' in text
     assert "torch_npu.npu_add_rms_norm" not in recording.not_modelled
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_an_addition_before_a_norm_is_remarked_in_training(adds):
+    weight = torch.nn.Parameter(torch.ones(64))
+    x, residual = torch.randn(4, 64, requires_grad=True), torch.randn(4, 64)
+    with npu_sim.torch.record() as recording:
+        total = x + residual if adds else x
+        scale = torch.rsqrt(total.pow(2).mean(-1, keepdim=True) + 1e-6)
+        (weight * (total * scale)).sum().backward()
+    assert {line["op"] for line in recording} == {"rms_norm", "rms_norm_grad"}
+    found = [why for operator, why, _ in recording.remarks if operator == "rms_norm"]
+    assert any("npu_add_rms_norm" in why for why in found) == adds

@@ -119,7 +119,7 @@ def unfused(call: StudyCall, output: str) -> Formulas:
         )
         yield text, partial(_shaped, call, scaled_after_rounding, operands)
     yield (
-        Text("x1 + x2 rounded, then gamma + 1 in fp32, as Gemma does"),
+        Text("x1 + x2 rounded, then gamma + 1 in fp32, as in Gemma (GemmaRmsNorm, not modelled)"),
         partial(_shaped, call, scaled_by_more, operands),
     )
 

@@ -79,7 +79,8 @@ def unfused(call: StudyCall, output: str) -> Formulas:
         )
         yield text, partial(scaled_after_rounding, *_operands(call))
     if output == "y":
-        yield Text("gamma + 1 in fp32, as Gemma does"), partial(scaled_by_more, *_operands(call))
+        text = Text("gamma + 1 in fp32, as in Gemma (GemmaRmsNorm, not modelled)")
+        yield text, partial(scaled_by_more, *_operands(call))
 
 
 def _operands(call: StudyCall) -> tuple[Array, Array, float]:

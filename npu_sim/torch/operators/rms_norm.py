@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from npu_sim.language import Text
+from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import NULL_POINTER, AclnnError, UsageError
 from npu_sim.torch import flow
@@ -109,6 +109,10 @@ ADDED = Text(
     "the code adds and normalises; the call is npu_add_rms_norm, which inference engines put in "
     "its place. It does not give the bits of Add and RmsNorm (differs_from_add_and_rms_norm), and "
     "in bf16 other ones in decode than in prefill (not_batch_invariant)"
+)
+ADDABLE = Text(
+    "the code adds and normalises in two kernels; npu_add_rms_norm, which inference engines call, "
+    "does both in one. It does not give their bits (differs_from_add_and_rms_norm)"
 )
 NO_WEIGHT = "it has no weight for the last axes of its input, and the operator needs gamma"
 
@@ -322,8 +326,11 @@ def _gamma(kernel: Kernel, first: Term, other: Term) -> Term | None:
     of_gamma = first.steps - normed.steps if gamma is first else gamma.steps
     of_x = first.steps - of_gamma - {kernel.step}
     forward, steps, remark = FORWARD, first.steps, UNFUSED if is_rounded else ""
-    if normed.added is not None and kernel.span.recorder.is_engine and gamma.dtype == normed.dtype:
-        forward, steps, remark = SUM, first.steps | {normed.added}, ADDED
+    if normed.added is not None and gamma.dtype == normed.dtype:
+        if kernel.span.recorder.is_engine:
+            forward, steps, remark = SUM, first.steps | {normed.added}, ADDED
+        else:
+            remark = joined(filter(None, (remark, ADDABLE)))
     tensors = {"x1": normed.x, "x2": normed.x} if forward == SUM else {"x": normed.x}
     tensors["gamma"] = call["gamma"]
     inputs = {**tensors, "epsilon": float(normed.epsilon or 0)}
