@@ -14,7 +14,7 @@ from npu_sim.files.writing import schema
 from npu_sim.framework.arguments import Number, plain_text
 from npu_sim.framework.execution import Result
 from npu_sim.framework.planning import fixed_call
-from npu_sim.language import Text, joined, say, translated, translated_data
+from npu_sim.language import Text, Verbatim, joined, say, translated, translated_data
 from npu_sim.operators import plan
 from npu_sim.operators.loading import load_operator
 from npu_sim.operators.timelines import steps, timed_plan, timeline, tracks
@@ -151,13 +151,15 @@ def _changes(call: Call, result: Plan) -> list[dict[str, Any]]:
 
 
 def result_answer(result: Result) -> dict[str, Any]:
-    """Return the result of a run on generated data."""
-    strips = order_strips(result)
+    """Return the result of a run on generated data, with the call: fields may change after it."""
+    strips, plan = order_strips(result), result.plan
+    given = ", ".join(f"{name} {value}" for name, value in plan.arguments.items())
+    call = ("call", Verbatim(f"{plan.operator} {given}"), f"{plan.soc}, {plan.release}")
     return {
         "outcome": "ran",
         **result.as_dict(),
         "order_strips": strips,
-        "lines": block_html(lines_table(result_lines(result))),
+        "lines": block_html(lines_table((call, *result_lines(result)))),
         "pictures": [
             f'<figure><div class="scroll">{order_strip(strip)}</div></figure>' for strip in strips
         ],

@@ -167,6 +167,7 @@ def test_a_run_shows_its_progress_and_its_order_strip(page):
     )
     page.element("#first .run").click()
     page.wait(lambda: page.text("#stage").startswith("done"), 60)
+    assert "embedding_dense_backward grad 2000x16:fp32" in page.text("#job-result")
     assert "grad_weight 300x16 float32" in page.text("#job-result")
     assert "depend on timing" in page.browser.title_under_the_pointer("#job-result rect.timing")
     page.browser.assert_quiet_and_local()
