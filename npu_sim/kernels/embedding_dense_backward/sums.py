@@ -37,15 +37,13 @@ from npu_sim.kernels.vectors.lanes import (
     Lanes,
     Stored,
     end_streams,
-    is_streamed,
     load,
-    load_lanes,
     prefetch_lines,
     splat,
     store_lanes,
     to_next_line,
 )
-from npu_sim.kernels.vectors.lanes_edges import load_some, merge, store_some
+from npu_sim.kernels.vectors.lanes_edges import store_some, streams_rows
 from npu_sim.numbers.scalars import narrow, widen
 
 SCALE_NOTHING = 0
@@ -68,9 +66,6 @@ OUT_LOOKAHEAD_BYTES = 4096
 """Bytes of the next output row to prefetch while one is summed: 10 % faster for rows of 4096
 bytes."""
 NO_ROWS = np.empty(0, np.int64)
-NO_LINE = -(1 << 62)
-"""No cache line is pending. Not -1: the line in which the first row begins may start one element
-before the array."""
 
 
 class MarkedRows(NamedTuple):
@@ -154,24 +149,7 @@ def sum_line(rows: MarkedRows, run: Run, column: int) -> Lanes:
     return total
 
 
-@device_function
-def _sum_part(rows: MarkedRows, run: Run, column: int, first: int, stop: int) -> Lanes:
-    """Like `sum_line`, of the elements first..stop from ``column`` on, with the factor."""
-    grad, zero = rows.grad, splat(ZERO, rows.grad)
-    total, chunk = zero, zero
-    for slot in range(run.begin, run.stop):
-        row = np.int64(rows.marked[slot])
-        place = max(row, ~row) * rows.dim + column
-        chunk = chunk + load_some(grad, place, first, stop, grad) * run.weight
-        if row < 0:
-            total, chunk = total + chunk, zero
-    return total * run.factor
-
-
 # --- One output row ---
-#
-# The cache line in which one output row ends and the next begins is stored once, when both parts
-# are known; until then the first part is in ``carry``. So every line can be a non-temporal store.
 
 
 @device_function
@@ -261,38 +239,17 @@ def _write_columns(
 
 
 @device_function
-def _write_row(
-    rows: MarkedRows, run: Run, out: Stored, out_start: int, open_line: int, carry: Floats
-) -> int:
-    """Write an output row with non-temporal stores.
-
-    ``open_line`` is the start of the cache line whose first part is in ``carry``: the line in which
-    this row begins, or `NO_LINE`. Return the same for the line in which this row ends.
-    """
-    dim, step = rows.dim, LINE_BYTES // out.itemsize
+def _write_row(rows: MarkedRows, run: Run, out: Stored, out_start: int) -> None:
+    """Write an output row: its whole cache lines with non-temporal stores."""
+    dim, line = rows.dim, LINE_BYTES // out.itemsize
     first = to_next_line(out, out_start)
-    end = first + (dim - first) // step * step
-    if first > 0:
-        part = _sum_part(rows, run, first - step, step - first, step)
-        line = out_start + first - step
-        if open_line == line:
-            before = load_lanes(carry, 0, out)
-            put_block(out, line, merge(before, part, step - first, out), True)
-        else:
-            store_some(out, line, part, step - first, step)
+    end = first + (dim - first) // line * line
     _write_columns(rows, run, out, out_start, (first, end), True)
-    if end == dim:
-        return NO_LINE
-    store_lanes(carry, 0, _sum_part(rows, run, end, 0, dim - end))
-    return out_start + end
-
-
-@device_function
-def _flush_line(out: Stored, carry: Floats, open_line: int, stop: int) -> int:
-    """Store the pending part of a cache line, up to element ``stop``; return `NO_LINE`."""
-    if open_line != NO_LINE:
-        store_some(out, open_line, load_lanes(carry, 0, out), 0, stop - open_line)
-    return NO_LINE
+    if first > 0:
+        store_some(out, out_start, sum_line(rows, run, 0) * run.factor, 0, first)
+    if end < dim:
+        last = sum_line(rows, run, dim - line) * run.factor
+        store_some(out, out_start + dim - line, last, line - (dim - end), line)
 
 
 # --- All output rows ---
@@ -328,28 +285,23 @@ def _sum_wide(
 ) -> None:
     """Write a thread's own rows, then its columns of every row split over all threads.
 
-    Rows are at least a cache line long. Runs of more than ``slots`` rows are long. ``scratch``
-    (threads, 3, columns) has the totals and chunks of a long run, and the part of an output row in
-    the cache line where the next row begins.
+    Rows are at least a cache line long. Runs of more than ``slots`` rows are long; ``scratch``
+    (threads, 2, columns) has their totals and chunks.
     """
     bounds, special, dim = division.bounds, division.special, rows.dim
     threads, step = bounds.size // 2, LINE_BYTES // out.itemsize
-    sums, carry = scratch[thread, :2], scratch[thread, 2]
-    place, open_line = bounds[threads + 1 + thread], NO_LINE
+    sums, place = scratch[thread], bounds[threads + 1 + thread]
     for row in range(bounds[thread], bounds[thread + 1]):
         out_start, run = np.int64(row) * dim, _run_of(runs, row)
         if _is_special(special, place, row):
-            open_line = _flush_line(out, carry, open_line, out_start)
             place += 1
         elif run.stop - run.begin > slots:
-            open_line = _flush_line(out, carry, open_line, out_start)
             _write_long_run(rows, run, slots, out, out_start, (0, dim), sums)
         elif streams:
-            open_line = _write_row(rows, run, out, out_start, open_line, carry)
+            _write_row(rows, run, out, out_start)
         else:
             prefetch_lines(out, out_start + dim, min(dim, OUT_LOOKAHEAD_BYTES // out.itemsize))
             _write_columns(rows, run, out, out_start, (0, dim), False)
-    _flush_line(out, carry, open_line, np.int64(bounds[thread + 1]) * dim)
     first = thread * (dim // step) // threads * step
     end = (thread + 1) * (dim // step) // threads * step if thread < threads - 1 else dim
     for row in special:
@@ -415,11 +367,11 @@ def sum_runs(
     if dim * out.itemsize < LINE_BYTES:
         _sum_narrow.over(threads, rows, runs, division, out.reshape(-1))
     else:
-        streams = is_streamed(out, LINE_BYTES)
         row_bytes = dim * out.itemsize
         slots = max(SEGMENT_BYTES // row_bytes, 16) if row_bytes > WIDE_BYTES else grad.shape[0]
         columns = min(dim + BLOCK_BYTES // out.itemsize, GROUP_COLUMNS)
-        scratch = thread_scratch(threads, 3, columns)
+        scratch = thread_scratch(threads, 2, columns)
+        streams = streams_rows(out)
         _sum_wide.over(threads, rows, runs, division, slots, streams, scratch, out.reshape(-1))
 
 

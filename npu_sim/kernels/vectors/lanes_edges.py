@@ -111,24 +111,6 @@ def _call_masked(
     )
 
 
-def _merged(before: Any, after: Any, _place: Any, like: Any) -> LanesType | None:
-    return before if before is not None and before == after == lanes_of(like) else None
-
-
-def _merge(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
-    before, after, place, _ = values
-    count = kinds[0].count
-    elements = ir.Constant(ir.VectorType(I32, count), element_order(kinds[3], count))
-    bound = splat_numbers(builder, builder.trunc(place, I32), count)
-    return builder.select(builder.icmp_signed("<", elements, bound), before, after)
-
-
-@instruction(_merged, _merge)
-def merge(before: Floats, after: Floats, place: int, like: Stored) -> Floats:
-    """Return the elements below ``place`` of ``before``, and the others of ``after``."""
-    return np.where(np.arange(after.size) < place, before, after)
-
-
 def element_order(array: Any, count: int) -> list[int]:
     """Return the element in every lane: in lanes of bf16 even elements precede odd ones."""
     if array.dtype == types.uint16:
