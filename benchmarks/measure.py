@@ -195,7 +195,7 @@ def matrix_peak(operations: int) -> Limit:
     """Return the register tile of the matrix kernel on operands in L1, on all threads."""
     from numba import get_num_threads
 
-    from npu_sim.kernels.conv_tbc_backward import tile
+    from npu_sim.kernels.conv_tbc_backward import register_tile as tile
 
     multiply = _repeated_tile()
     a = np.ones(tile.TILE_ROWS * tile.PACKED_STEPS, np.float32)
@@ -221,7 +221,11 @@ def _threaded_copy() -> Any:
 def _repeated_tile() -> Any:
     from numba import njit, prange
 
-    from npu_sim.kernels.conv_tbc_backward.tile import PACKED_STEPS, Walk, multiply_channels
+    from npu_sim.kernels.conv_tbc_backward.register_tile import (
+        PACKED_STEPS,
+        Walk,
+        multiply_channels,
+    )
 
     @njit(parallel=True, error_model="numpy")
     def multiply(a: Any, b: Any, sums: Any, repeats: int) -> None:

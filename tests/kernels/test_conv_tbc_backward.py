@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_sim.kernels import conv_tbc_backward as kernels
-from npu_sim.kernels.conv_tbc_backward.tile import PACKED_STEPS, TILE_COLUMNS, TILE_ROWS, round_row
+from npu_sim.kernels.conv_tbc_backward.operands import round_row
+from npu_sim.kernels.conv_tbc_backward.register_tile import PACKED_STEPS, TILE_COLUMNS, TILE_ROWS
 from npu_sim.kernels.conv_tbc_backward.weight import (
     arrived_visits,
     blocking,

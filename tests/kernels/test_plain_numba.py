@@ -53,7 +53,9 @@ def test_an_operator_gives_the_same_bits():
 
 OUTSIDE = """
 import numpy as np
-from npu_sim.kernels.conv_tbc_backward.tile import ROW_STRIDE, TILE_COLUMNS, Walk, multiply_row
+from npu_sim.kernels.conv_tbc_backward.register_tile import (
+    ROW_STRIDE, TILE_COLUMNS, Walk, multiply_row
+)
 from npu_sim.kernels.engine.compile import kernel
 from npu_sim.kernels.vectors import lane_blocks, lanes, lanes_edges
 

@@ -9,8 +9,8 @@ copy of grad is made.
 
 Order of accumulation of one element: blocks of C0 output channels. Within a block, the taps from
 ``K - 1`` down to 0, which is grad in ascending time. The products of one tap and one block are
-summed first and added to the accumulator once (`tile`). There is one accumulator, never split.
-Terms outside grad are omitted, not multiplied by zero.
+summed first and added to the accumulator once (`register_tile`). There is one accumulator, never
+split. Terms outside grad are omitted, not multiplied by zero.
 
 Slow reference with the order of additions: ``tests/reference/conv_tbc_backward.py``.
 
@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npu_sim.kernels.conv_tbc_backward.tile import (
+from npu_sim.kernels.conv_tbc_backward.operands import channel_block, round_row, take
+from npu_sim.kernels.conv_tbc_backward.register_tile import (
     PACKED_STEPS,
     PANELS,
     ROW_CHANNELS,
@@ -30,11 +31,8 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
     TILE_ROWS,
     TILE_SIZE,
     Walk,
-    channel_block,
     multiply_row,
     multiply_rows,
-    round_row,
-    take,
 )
 from npu_sim.kernels.engine.compile import (
     device_function,
@@ -234,7 +232,7 @@ def _grad_input(
 ) -> None:
     """Take blocks of the output from the queue.
 
-    ``settings`` end with the codes of the roundings of operands and of results; see `tile`.
+    ``settings`` end with the codes of the roundings of operands and of results; see `operands`.
 
     ``scratch`` has a row for every thread: packed rows of grad, after a row of the result, and
     sums.
@@ -303,7 +301,7 @@ def grad_input(
     pad : int
         Zeros at both ends of the time axis.
     rounding, result_rounding : int
-        Codes of the rounding of operands and of finished sums to the compute dtype; see `tile`.
+        Codes of the rounding of operands and of finished sums to the compute dtype; see `operands`.
     """
     taps, in_channels, out_channels = weight.shape
     block, panels = channel_block(grad, rounding), -(-in_channels // TILE_COLUMNS)

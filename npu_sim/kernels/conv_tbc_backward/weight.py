@@ -2,12 +2,12 @@
 
 gradWeight[k, i, o] = sum over b and t of x[t + k*stride - pad, b, i] * grad[t, b, o].
 
-Order of accumulation: see `tile` for the time steps of a sample. Default mode: each core has one
-accumulator per output element. It starts at 0 and takes the core's samples in order, each over the
-core's range of the time axis, ascending. If several cores reduce the same output, their sums arrive
-in any order. Deterministic mode on A2 and A3: one core computes a tile, its accumulator restarts
-with every sample, and the sums are added to memory sample by sample. A *visit* is one sample on one
-core's range of the time axis.
+Order of accumulation: see `register_tile` for the time steps of a sample. Default mode: each core
+has one accumulator per output element. It starts at 0 and takes the core's samples in order, each
+over the core's range of the time axis, ascending. If several cores reduce the same output, their
+sums arrive in any order. Deterministic mode on A2 and A3: one core computes a tile, its accumulator
+restarts with every sample, and the sums are added to memory sample by sample. A *visit* is one
+sample on one core's range of the time axis.
 
 On the host, a thread takes one block of the output after the other from a queue and adds all visits
 to it. Neither the division into blocks nor the thread that takes a block changes a bit of the
@@ -33,19 +33,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.conv_tbc_backward.tile import (
+from npu_sim.kernels.conv_tbc_backward.operands import START, STOP, Packing, pack_tiles, take
+from npu_sim.kernels.conv_tbc_backward.register_tile import (
     PACKED_STEPS,
-    START,
-    STOP,
     TILE_COLUMNS,
     TILE_ROWS,
     TILE_SIZE,
     TIME_BLOCK,
-    Packing,
     Walk,
     multiply_channels,
-    pack_tiles,
-    take,
 )
 from npu_sim.kernels.engine.compile import (
     device_function,
@@ -557,7 +553,7 @@ def grad_weight(
     pad, tap_stride : int
         Zeros at both ends of the time axis; distance of adjacent taps in the input.
     rounding : int
-        Code of the rounding of operands to the compute dtype; see `tile`.
+        Code of the rounding of operands to the compute dtype; see `operands`.
     out : (K, Cin, Cout)
         Result, C-contiguous.
     split : ReductionSplit
