@@ -10,7 +10,7 @@ import numpy as np
 from npu_sim.files.reading import open_plain
 from npu_sim.files.writing import require_room, write_atomically
 from npu_sim.language import Text
-from npu_sim.numbers.arrays import Arrays
+from npu_sim.numbers.arrays import Array, Arrays
 from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
 from npu_sim.status import UsageError
 
@@ -20,7 +20,7 @@ def names_tensor_file(value: object) -> bool:
     return isinstance(value, str) and (value.endswith(".npy") or ".npy:" in value)
 
 
-def read_tensor(name: str, text: str, most_bytes: int | None = None) -> np.ndarray:
+def read_tensor(name: str, text: str, most_bytes: int | None = None) -> Array:
     """Return the tensor in ``file.npy``.
 
     With ``file.npy:bf16`` integers are bits of bfloat16, and floating-point numbers of another
@@ -69,7 +69,7 @@ def read_tensor(name: str, text: str, most_bytes: int | None = None) -> np.ndarr
         ) from None
 
 
-def _taken_as(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def _taken_as(array: Array, dtype: np.dtype) -> Array:
     """Return bits (integers) or numbers of another dtype in a dtype.
 
     Raises ValueError when the bits have another size, or a number is not exact.
@@ -149,6 +149,6 @@ def _write_archive(file: IO[bytes], arrays: Arrays) -> None:
                 np.lib.format.write_array(member, _savable(array), allow_pickle=False)
 
 
-def _savable(array: np.ndarray) -> np.ndarray:
+def _savable(array: Array) -> Array:
     canonical_dtype(array.dtype)
     return np.ascontiguousarray(array)

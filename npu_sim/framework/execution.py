@@ -71,7 +71,7 @@ class OrderMask(Printed):
     def __init__(
         self,
         axis: Literal["row", "column", "element"],
-        mask: np.ndarray | Callable[[], np.ndarray],
+        mask: Array | Callable[[], Array],
         race: str = "",
     ) -> None:
         self.axis = axis
@@ -79,7 +79,7 @@ class OrderMask(Printed):
         self.race = race
 
     @cached_property
-    def mask(self) -> np.ndarray:
+    def mask(self) -> Array:
         """Return the flags."""
         return self._mask() if callable(self._mask) else self._mask
 
@@ -119,7 +119,7 @@ class Result(Printed):
 
     def __init__(
         self,
-        outputs: dict[str, np.ndarray],
+        outputs: dict[str, Array],
         plan: Plan | Callable[[], Plan],
         order_dependent: dict[str, OrderMask],
         seconds: dict[str, float] | None = None,
@@ -233,22 +233,18 @@ def _kernel_timers() -> tuple[Any, Any]:
 class OutputArray(NamedTuple):
     """Memory of one result."""
 
-    written: np.ndarray
+    written: Array
     """Contiguous array in native byte order that the kernel writes."""
-    target: np.ndarray
+    target: Array
     """View of the memory that receives the result: ``written`` itself, unless the caller's array is
     strided, not aligned or in foreign byte order. Its shape and dtype were checked and cannot
     change, whatever happens to the caller's array."""
-    returned: np.ndarray
+    returned: Array
     """The array that the caller gets: the one that was passed as ``out``, or the new one."""
 
 
 def output_array(
-    name: str,
-    out: Any,
-    spec: TensorSpec,
-    taken: list[tuple[str, np.ndarray]] | None,
-    in_place: str = "",
+    name: str, out: Any, spec: TensorSpec, taken: list[tuple[str, Array]] | None, in_place: str = ""
 ) -> OutputArray:
     """Return the memory of one result and add it to ``taken``, the call's other arrays.
 
@@ -288,13 +284,13 @@ def output_array(
     )
 
 
-def is_same_memory(first: np.ndarray, second: np.ndarray) -> bool:
+def is_same_memory(first: Array, second: Array) -> bool:
     """Return whether every element of two arrays has the same place."""
     forms = [(array.ctypes.data, array.shape, array.strides) for array in (first, second)]
     return forms[0] == forms[1]
 
 
-def _new_array(name: str, spec: TensorSpec) -> np.ndarray:
+def _new_array(name: str, spec: TensorSpec) -> Array:
     """Return an array; a large one starts on a cache line, so that whole rows are whole lines."""
     dtype = numpy_dtype(spec.dtype)
     is_large = prod(spec.shape) * dtype.itemsize >= LARGE_BYTES
@@ -312,7 +308,7 @@ def _new_array(name: str, spec: TensorSpec) -> np.ndarray:
         ) from None
 
 
-def _view_to_write(name: str, out: Any, spec: TensorSpec) -> np.ndarray:
+def _view_to_write(name: str, out: Any, spec: TensorSpec) -> Array:
     """Return a checked view of the caller's memory, unaffected by changes to the array's shape."""
     try:
         array = memory_of(out).view(np.ndarray)
@@ -721,7 +717,7 @@ class Prepared(Printed):
             )
         return outputs_of(self._case, arrays, out)
 
-    def _array(self, name: str, value: Any) -> np.ndarray:
+    def _array(self, name: str, value: Any) -> Array:
         # A view: shape and strides of the caller's array may change under the call.
         array = (
             value.view() if type(value) is np.ndarray and value.dtype.isnative else as_array(value)

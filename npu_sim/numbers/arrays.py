@@ -48,7 +48,7 @@ def dtype_name(dtype: Dtype) -> str:
     return dtype.name
 
 
-def as_array(obj: Any) -> np.ndarray[Any, Any]:
+def as_array(obj: Any) -> Array:
     """Return ``obj`` as a NumPy array, without a copy where its memory can be shared.
 
     Accepts NumPy and ml_dtypes arrays, objects with ``__array_interface__``, CPU tensors with
@@ -61,7 +61,7 @@ def as_array(obj: Any) -> np.ndarray[Any, Any]:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def memory_of(obj: Any) -> np.ndarray[Any, Any]:
+def memory_of(obj: Any) -> Array:
     """Return the memory of ``obj`` as an array in its own byte order; writes reach the owner.
 
     Accepts what :func:`as_array` accepts without a copy. No attribute tells for certain that an
@@ -96,7 +96,7 @@ def mark_written(obj: Any) -> None:
         torch.autograd.graph.increment_version(obj)
 
 
-def _as_given(obj: Any) -> np.ndarray[Any, Any]:
+def _as_given(obj: Any) -> Array:
     if (
         isinstance(obj, np.ndarray)
         or not hasattr(obj, "__dlpack__")
@@ -106,7 +106,7 @@ def _as_given(obj: Any) -> np.ndarray[Any, Any]:
     return _from_dlpack(obj)
 
 
-def address_of(array: np.ndarray[Any, Any]) -> int:
+def address_of(array: Array) -> int:
     """Return the address of an array's first element.
 
     A buffer of ctypes takes a third of the time of ``array.ctypes``, which is two thirds of laying
@@ -118,7 +118,7 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
         return int(array.ctypes.data)
 
 
-def aligned(shape: Shape, dtype: Dtype = _FP32) -> np.ndarray[Any, Any]:
+def aligned(shape: Shape, dtype: Dtype = _FP32) -> Array:
     """Return an uninitialised array that starts on a cache line."""
     memory = np.empty(prod(shape) * dtype.itemsize + LINE_BYTES, np.uint8)
     return np.ndarray(shape, dtype, memory, -address_of(memory) % LINE_BYTES)
@@ -136,7 +136,7 @@ def have_own_memory(arrays: Iterable[Any]) -> bool:
     return True
 
 
-def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:
+def overlaps_itself(array: Array) -> bool:
     """Return whether elements of an array may overlap in memory, as in a broadcast array."""
     reach = array.itemsize
     for step, size in sorted(
@@ -148,7 +148,7 @@ def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:
     return False
 
 
-def _from_dlpack(obj: Any) -> np.ndarray[Any, Any]:
+def _from_dlpack(obj: Any) -> Array:
     kind = f"{type(obj).__module__}.{type(obj).__qualname__}"
     if not _has_memory(obj):
         message = Text(

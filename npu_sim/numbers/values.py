@@ -4,13 +4,14 @@ import os
 
 import numpy as np
 
+from npu_sim.numbers.arrays import Array
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 
 CHUNK = 1 << 20
 """Elements drawn at a time, so that a 16-bit tensor never exists in fp32 as a whole."""
 
 
-def normal(random: "np.random.Generator", spec: TensorSpec, scale: float = 1.0) -> np.ndarray:
+def normal(random: "np.random.Generator", spec: TensorSpec, scale: float = 1.0) -> Array:
     """Draw a tensor from the normal distribution with standard deviation ``scale``.
 
     Values are drawn in fp32 and rounded to the dtype. In a tensor of several chunks every chunk has
@@ -34,7 +35,7 @@ def normal(random: "np.random.Generator", spec: TensorSpec, scale: float = 1.0) 
     return array
 
 
-def zipf(random: "np.random.Generator", count: int, size: int) -> np.ndarray:
+def zipf(random: "np.random.Generator", count: int, size: int) -> Array:
     """Draw integers in ``0 .. size - 1`` from Zipf's law with exponent 1.
 
     The probability of ``i`` is proportional to ``log((i + 2) / (i + 1))``, about ``1 / (i + 1)``.

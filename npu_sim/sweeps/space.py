@@ -23,6 +23,7 @@ from npu_sim.framework.checks import require_integer
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.row_planner import bound_of, row_planner
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import Array
 from npu_sim.plans.answers import Coded, Columns, Tabular
 from npu_sim.questions.varied_calls import chosen_profiles, items_of
 from npu_sim.status import NotModelledError, UsageError, shown, tip
@@ -420,7 +421,7 @@ class RecordColumn:
     words: tuple[str, ...] = ()
     """Names of its codes; empty for plain numbers."""
 
-    def decoded(self, values: np.ndarray) -> Coded | np.ndarray:
+    def decoded(self, values: Array) -> Coded | Array:
         """Return values of the field with the names of their codes, as a column of a table."""
         return Coded(values, self.words) if self.words else values
 
@@ -523,7 +524,7 @@ class Records(np.ndarray, Tabular):
     """The fields: dtype, description, and the names of codes."""
 
     @classmethod
-    def wrap(cls, array: np.ndarray, space: Space, columns: tuple[RecordColumn, ...]) -> Self:
+    def wrap(cls, array: Array, space: Space, columns: tuple[RecordColumn, ...]) -> Self:
         """View the records of a space."""
         records = array.view(cls)
         records.space, records.columns = space, columns
@@ -565,10 +566,10 @@ class Records(np.ndarray, Tabular):
         lines = ("  ".join(map(str.rjust, row, widths)) for row in rows)
         return "\n".join((repr(self), *lines))
 
-    def words(self, name: str) -> np.ndarray:
+    def words(self, name: str) -> Array:
         """Return a field with its codes replaced by their names: ``words("grad_dtype")``."""
         column = next(column for column in self.columns if column.name == name)
-        values: np.ndarray = self[name]
+        values: Array = self[name]
         return np.array(column.words)[values] if column.words else values
 
     def table_columns(self) -> Columns:
@@ -579,6 +580,6 @@ class Records(np.ndarray, Tabular):
             if column.name in (self.dtype.names or ())
         }
 
-    def as_columns(self) -> dict[str, np.ndarray]:
+    def as_columns(self) -> dict[str, Array]:
         """Return the fields as separate contiguous arrays."""
         return {column.name: np.ascontiguousarray(self[column.name]) for column in self.columns}
