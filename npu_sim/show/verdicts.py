@@ -16,6 +16,7 @@ from npu_sim.show.forms.layout import (
     Block,
     Column,
     Document,
+    Lines,
     Paragraph,
     Picture,
     Table,
@@ -76,7 +77,7 @@ def _product(answer: Verification) -> str:
     return load_profile(answer.product).product.title if len(products) > 1 else ""
 
 
-def verdict_lines(verdict: OutputVerdict) -> Iterator[tuple[str, str]]:
+def verdict_lines(verdict: OutputVerdict) -> Lines:
     """Yield how many elements have which verdict, and what explains unreachable ones."""
     ruled = verdict.within_a_rule
     fixed, timing = ~verdict.order_dependent & ~ruled, verdict.order_dependent & ~ruled
@@ -245,7 +246,7 @@ def verification_view(answer: Verification) -> RenderableType:
     return stack(*chain(*differences, *verdicts), lines_table(place_lines(answer)))
 
 
-def difference_lines(difference: ResultDifference) -> Iterator[tuple[str, str]]:
+def difference_lines(difference: ResultDifference) -> Lines:
     """Yield how many elements of two results differ, and whether timing explains it."""
     count = int(difference.differing.sum())
     second = Text(

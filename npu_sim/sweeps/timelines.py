@@ -147,12 +147,11 @@ def compared_timelines(
         rows = [row._replace(found=with_changes(row.found, row.plan, row.profile))]
     coverages = {row.found.coverage for row in rows if isinstance(row.found, Timeline)}
     if len(coverages) > 1:
-        rows = [*map(_with_copies, rows)]
+        rows = [
+            row if row.plan is None else row._replace(copies_us=copies_us(row.plan, row.profile))
+            for row in rows
+        ]
     return TimelineComparison(tuple(rows))
-
-
-def _with_copies(row: ComparedTimeline) -> ComparedTimeline:
-    return row if row.plan is None else row._replace(copies_us=copies_us(row.plan, row.profile))
 
 
 def _calls(

@@ -234,6 +234,10 @@ class Table:
                 yield _line([(" " * self.indent, ""), (head, columns[0].style), (line, style)])
 
 
+Lines = Iterator[tuple[str, str]]
+"""Labels and values, for :func:`lines_table`."""
+
+
 def lines_table(
     lines: Iterable[Sequence[str]],
     indent: int = 0,

@@ -13,6 +13,7 @@ from npu_sim.show.forms.layout import (
     SIMULATED,
     Column,
     Document,
+    Lines,
     Paragraph,
     Table,
     after_gap,
@@ -107,7 +108,7 @@ def headline(answer: KitCheck) -> str:
     )
 
 
-def lines_of(answer: KitCheck) -> Iterator[tuple[str, str]]:
+def lines_of(answer: KitCheck) -> Lines:
     """Yield bits, cores, status and time in one line each."""
     counts = answer.counts
     bits = Text(
@@ -130,7 +131,7 @@ def lines_of(answer: KitCheck) -> Iterator[tuple[str, str]]:
         yield "unreadable", line
 
 
-def _launches(answer: KitCheck) -> Iterator[tuple[str, str]]:
+def _launches(answer: KitCheck) -> Lines:
     """Yield what a device shows beside bits: cores, status and time."""
     cores = [mode.cores == mode.planned_cores for mode in answer.modes if mode.cores is not None]
     status = [m.status == m.planned_status for m in answer.modes if m.status is not None]

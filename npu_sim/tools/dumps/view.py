@@ -1,6 +1,6 @@
 """A dump of an accuracy tool as text and as a report: its calls, and what deserves a look."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -11,6 +11,7 @@ from npu_sim.show.forms.layout import (
     Block,
     Column,
     Document,
+    Lines,
     Section,
     Table,
     after_gap,
@@ -72,7 +73,7 @@ def call_columns(reading: DumpReading) -> tuple[Column, ...]:
     )
 
 
-def head_lines(reading: DumpReading) -> Iterator[tuple[str, str]]:
+def head_lines(reading: DumpReading) -> Lines:
     """Yield what the dump contains."""
     entries = Text(
         "{entries} entries in {places} dump.json, task {tasks}",
@@ -109,7 +110,7 @@ def head_lines(reading: DumpReading) -> Iterator[tuple[str, str]]:
     yield from _notes("unreadable", reading.unreadable, MOST_LINES)
 
 
-def _notes(label: str, notes: Sequence[EntryNote], most: int) -> Iterator[tuple[str, str]]:
+def _notes(label: str, notes: Sequence[EntryNote], most: int) -> Lines:
     """Yield reasons with the entries that they concern, at most ``most`` of each."""
     groups = grouped(
         ((note.reason, note.folder), " ".join(filter(None, (note.place, note.entry))))
@@ -144,7 +145,7 @@ def _verdict(call: CallInDump) -> str:
     )
 
 
-def call_lines(call: CallInDump) -> Iterator[tuple[str, str]]:
+def call_lines(call: CallInDump) -> Lines:
     """Yield what deserves a look in a call."""
     yield from (("impossible", text) for text in call.contradictions)
     for output, detail in call.details.items():
@@ -160,7 +161,7 @@ def call_lines(call: CallInDump) -> Iterator[tuple[str, str]]:
     yield from (("note", text) for text in call.remarks)
 
 
-def comparison_lines(reading: DumpReading, most: int) -> Iterator[tuple[str, str]]:
+def comparison_lines(reading: DumpReading, most: int) -> Lines:
     """Yield the differences from the other dump, if any, at most ``most``, with their causes."""
     if reading.against is None:
         return

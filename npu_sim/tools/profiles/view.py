@@ -103,25 +103,29 @@ def measured_profile_view(
     )
 
 
+GroupFacts = tuple[MeasuredGroup, Mapping[str, Any]]
+"""Equal launches, and the same as plain data."""
+
+
 def _groups_table(groups: Sequence[MeasuredGroup], whole_us: float) -> Table:
     """Return equal launches, a row each; ``whole_us`` is the measured time of the file."""
 
-    def share(item: Any) -> str:
+    def share(item: GroupFacts) -> str:
         return percent_text(item[1]["total_us"] / whole_us) if whole_us else ""
 
     columns = (
-        Column("kernel", lambda item: _kernel(item[1]), wraps=True, key=True),
+        Column("kernel", _kernel, wraps=True, key=True),
         Column("launches", lambda item: str(item[1]["count"]), right=True),
         Column("share", share, right=True),
         Column("measured", lambda item: time_text(item[1]["median_us"]), right=True),
-        Column("bound", lambda item: _bound(item[1]["bound_us"], item[0].coverage), right=True),
-        Column("gap", lambda item: _gap(item[1]["median_us"], item[1]["bound_us"]), right=True),
+        Column("bound", _bound, right=True),
+        Column("gap", _gap, right=True),
         Column(
             "estimate",
             lambda item: estimate_text(item[0].estimate) if item[0].estimate else "",
             wraps=True,
         ),
-        Column("busiest pipe", lambda item: _busiest(item[0], item[1]["median_us"])),
+        Column("busiest pipe", _busiest),
     )
     return Table(
         columns,
@@ -130,20 +134,23 @@ def _groups_table(groups: Sequence[MeasuredGroup], whole_us: float) -> Table:
     )
 
 
-def _kernel(facts: Mapping[str, Any]) -> str:
-    return " ".join((facts["kernel"], ", ".join(facts["inputs"] or ())))
+def _kernel(item: GroupFacts) -> str:
+    return " ".join((item[1]["kernel"], ", ".join(item[1]["inputs"] or ())))
 
 
-def _bound(bound_us: float | None, coverage: str) -> str:
-    return bound_cell(bound_us, coverage) if bound_us else ""
+def _bound(item: GroupFacts) -> str:
+    group, facts = item
+    return bound_cell(facts["bound_us"], group.coverage) if facts["bound_us"] else ""
 
 
-def _gap(measured_us: float, bound_us: float | None) -> str:
-    return f"{measured_us / bound_us:.1f}x" if bound_us else ""
+def _gap(item: GroupFacts) -> str:
+    facts = item[1]
+    return f"{facts['median_us'] / facts['bound_us']:.1f}x" if facts["bound_us"] else ""
 
 
-def _busiest(group: MeasuredGroup, measured_us: float) -> str:
-    pipe = group.busiest_pipe
+def _busiest(item: GroupFacts) -> str:
+    group, facts = item
+    pipe, measured_us = group.busiest_pipe, facts["median_us"]
     if not pipe or not measured_us:
         return ""
     return f"{pipe} {percent_text(group.busy_us[pipe] / measured_us)}"
