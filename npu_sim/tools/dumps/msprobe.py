@@ -417,10 +417,12 @@ def read_dumps(folder: str | os.PathLike[str]) -> tuple[Dump, ...]:
     Raises
     ------
     UsageError
-        When the folder has no ``dump.json``, or one of them is no JSON of msprobe, or larger than
-        DUMP_BYTES.
+        When there is no such folder, or it has no ``dump.json``, or one of them is no JSON of
+        msprobe, or larger than DUMP_BYTES.
     """
     root = Path(folder)
+    if not root.is_dir():
+        raise UsageError("folder", "{folder}: no such folder", HINT, folder=root)
     paths = sorted(
         Path(parent) / "dump.json" for parent, _, names in os.walk(root) if "dump.json" in names
     )

@@ -332,3 +332,10 @@ def test_the_report_has_the_calls_in_order_and_what_is_not_equal(
         ">3, 5</td>",
     ):
         assert text in page, text
+
+
+@pytest.mark.parametrize("name", ["nowhere", "dump.json"])
+def test_a_missing_folder_and_a_file_are_no_folder(tmp_path, name):
+    (tmp_path / "dump.json").write_text("{}")
+    with pytest.raises(UsageError, match="no such folder"):
+        read_dump(tmp_path / name)
