@@ -1,5 +1,6 @@
 """Every answer declared printable has a text; making a plan does not import npu_sim.show."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -34,6 +35,9 @@ def test_every_answer_has_a_text():
         if kind.__module__.startswith("npu_sim."):
             _import_view(kind)  # by the name of the type's module
     answers = {kind for kind in subclasses(Printed) if kind.__module__.startswith("npu_sim.")}
+    for generic in (view_of, document_of, pictures_of):
+        for kind in shown_by(generic):  # called with the answer alone, as print does
+            inspect.signature(generic.dispatch(kind)).bind(kind)
     assert shown_by(view_of) == answers
     assert shown_by(document_of) < answers
     assert shown_by(pictures_of) < answers

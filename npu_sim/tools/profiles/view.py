@@ -67,7 +67,7 @@ def headline(answer: MeasuredProfile) -> str:
 
 @view_of.register
 def measured_profile_view(
-    answer: MeasuredProfile, details: str, pattern: str = ""
+    answer: MeasuredProfile, details: str = "all", pattern: str = ""
 ) -> RenderableType:
     """Return a measured profile as a rich renderable, one row for equal launches.
 
