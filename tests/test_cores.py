@@ -159,6 +159,8 @@ def test_unknown_names_are_refused_with_the_nearest_name():
     with pytest.raises(UsageError, match="did you mean Ascend910B4"):
         load_profile("atlas_a2", soc="Ascend910B44")
     with pytest.raises(UsageError, match="no shipped product"):
+        load_profile(None, "Ascend999")
+    with pytest.raises(UsageError, match="ascend_950 is a product, not a SoC"):
         load_profile(None, "Ascend950")
     with pytest.raises(UsageError, match="cannot be read"):
         load_profile("missing.yaml")
