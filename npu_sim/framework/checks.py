@@ -319,7 +319,9 @@ class Holds(Check):
             self.status,
             blamed,
             "{values}: {title} needs {condition}",
-            "a documented limit: {hardware} allows more" if self.documented else condition,
+            "{condition}, a documented limit: {hardware} allows more"
+            if self.documented
+            else condition,
             values=values,
             title=call.operator.title,
             condition=condition,
