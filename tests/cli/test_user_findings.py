@@ -365,9 +365,9 @@ def test_notes_of_many_calls_are_a_line_a_fact_with_what_refuses_first(cli, tmp_
     assert notes[1].startswith("7x 7 operators, lines 1 to 7, ascend_950 8.3: unknown: ")
     assert sum("not run on a device" in note for note in notes) == 1
     assert "can differ between runs on atlas_a2, atlas_a3 (8.3, 9.1)" in "\n".join(notes)
-    assert "other number of cores (lines 1 to 7)" in notes[-2]
+    assert "other number of cores (lines 1 to 7)" in "\n".join(notes)
     assert len(notes) < 15
-    assert notes[-1] == "sentences: --report"
+    assert "sentences: --report" in notes
     report = tmp_path / "report.html"
     cli("preflight", file, *devices, "--report", report)
     page = report.read_text(encoding="utf-8")
