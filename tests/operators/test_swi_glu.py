@@ -6,6 +6,7 @@ import pytest
 
 import npu_sim
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.shared.gated_halves.study import contradictions
 from npu_sim.status import AclnnError, UsageError
 from npu_sim.studies.precision import study_precision
 from tests.cases import every
@@ -257,3 +258,7 @@ def test_sizes_beyond_int64_are_refused_with_their_number(operator):
     }[operator]
     with pytest.raises(npu_sim.UsageError, match="shapes of the product are int64"):
         npu_sim.plan(operator, **call)
+
+
+def test_a_dumped_call_without_outputs_contradicts_nothing():
+    assert not list(contradictions({}, 1.0))
