@@ -135,7 +135,7 @@ def test_reasons_and_pairs_of_a_preflight_are_chinese(cli, monkeypatch, tmp_path
 def test_reasons_of_the_system_are_chinese(cli, tmp_path, monkeypatch, name, reason):
     monkeypatch.setenv("NPU_SIM_LANG", "zh")
     (tmp_path / "file").write_text("")
-    assert f"无法读取：{reason}" in cli("model", str(tmp_path / name)).err
+    assert f"无法读取：{reason}" in cli("preflight", str(tmp_path / name)).err
 
 
 def test_a_buffer_of_products_is_no_product(cli, monkeypatch):
