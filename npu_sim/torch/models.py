@@ -113,7 +113,7 @@ def recorded_model(
             return _model_of(transformers, kind, values, DTYPES[step.dtype])
 
         def record(model: Any, values: Mapping[str, Any]) -> Recording:
-            repeats = _merge_equal_layers(model, keeps_first=step.inference)
+            repeats = _merge_equal_layers(model)
             try:
                 return _recorded(model, step, repeats)
             except UsageError:  # also from code that takes layers by their numbers
@@ -216,10 +216,10 @@ def _add_updates(
         )
 
 
-def _merge_equal_layers(model: Any, keeps_first: bool) -> dict[torch.nn.Module, int]:
+def _merge_equal_layers(model: Any) -> dict[torch.nn.Module, int]:
     """Replace equal layers in a row by the first; return how many each layer stands for.
 
-    ``keeps_first`` leaves the first layer alone, whose input is not the sum of a layer before it.
+    The first layer is left alone: its input is not the sum of a layer before it.
     """
     repeats: dict[torch.nn.Module, int] = {}
     count = getattr(model.config, "num_hidden_layers", None)
@@ -231,7 +231,7 @@ def _merge_equal_layers(model: Any, keeps_first: bool) -> dict[torch.nn.Module, 
     ]
     for parent, name, layers in lists[:1]:  # later ones may be inside a layer
         groups = [list(group) for _, group in groupby(layers, _form)]
-        if keeps_first and groups:
+        if groups:
             groups[:1] = [part for part in (groups[0][:1], groups[0][1:]) if part]
         repeats |= {group[0]: len(group) for group in groups}
         setattr(parent, name, torch.nn.ModuleList(group[0] for group in groups))

@@ -271,7 +271,7 @@ def test_equal_layers_in_a_row_count_as_if_each_ran(transformers, monkeypatch, k
     }
     step = models.Step(batch=1, sequence=8, inference=inference)
     merged = models.recorded_model(values, step, {}).as_dict()
-    monkeypatch.setattr(models, "_merge_equal_layers", lambda model, keeps_first: {})
+    monkeypatch.setattr(models, "_merge_equal_layers", lambda model: {})
     assert merged == models.recorded_model(values, step, {}).as_dict()
 
 

@@ -278,3 +278,9 @@ def test_a_diagnosis_prints_as_its_text_and_as_a_page():
 def test_every_status_of_the_operators_is_named(status):
     meanings = [meaning for code, _, meaning in CODES if str(int(status)).startswith(code)]
     assert status.name in meanings[0]
+
+
+def test_the_label_of_an_unknown_text_is_chinese(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("NPU_SIM_LANG", "zh")
+    (tmp_path / "log.txt").write_text("nothing known\n")
+    assert "文本" in cli("diagnose", str(tmp_path / "log.txt")).out
