@@ -101,7 +101,10 @@ def _typer_text(error: Any) -> str:
 
 
 def _unreadable_number(error: Any) -> str:
-    """Return which text is no number: pydantic's sentence, which typer shows, leaves it out."""
+    """Return a sentence that names the value which is not a number; pydantic's does not name it.
+
+    Empty for other errors.
+    """
     errors = getattr(error.__cause__, "errors", None)  # importing pydantic takes time
     if errors is None:
         return ""

@@ -174,7 +174,7 @@ def _share(
 
 
 def _value(time: OperatorTime, share: float | None, compared: Comparison | None) -> str:
-    """Return sentences on the times of an operator's calls, and why some have none."""
+    """Return the times of an operator's calls as text, and why some have none."""
     texts: list[str] = []
     shown = time.shown_us(compared)
     if shown:

@@ -18,6 +18,7 @@ from npu_sim.show.text import (
     evidence_cells,
     memory_name,
     overflow_text,
+    path_text,
     plan_headline,
     profile_key_text,
     tensors_text,
@@ -92,10 +93,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
 
 
 def _path_rows(plan: Plan) -> Iterator[Row]:
-    key: str = ""
-    if plan.tiling_key is not None:
-        key = say(", tiling key {tiling_key}", tiling_key=str(plan.tiling_key))
-    yield (Text("{path}{key}", path=plan.path, key=key),)
+    yield (path_text(plan),)
     if plan.path_reason:
         yield (plan.path_reason,)
 

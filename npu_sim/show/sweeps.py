@@ -287,7 +287,8 @@ def _outcome_text(planned: Plan | NpuSimError) -> str:
         return planned.message
     if planned.tiling_key is None:
         return planned.path
-    return Text("{path}, key {tiling_key}", path=planned.path, tiling_key=planned.tiling_key)
+    key = str(planned.tiling_key)  # keys have no separators
+    return Text("{path}, key {tiling_key}", path=planned.path, tiling_key=key)
 
 
 def _map_caption(area: dict[str, Any]) -> str:

@@ -80,13 +80,15 @@ def overflow_text(plan: Plan) -> str:
     )
 
 
+def path_text(plan: Plan) -> str:
+    """Return the path of a plan, with its tiling key if it has one."""
+    if plan.tiling_key is None:
+        return plan.path
+    return Text("{path}, tiling key {tiling_key}", path=plan.path, tiling_key=str(plan.tiling_key))
+
+
 def plan_lines(plan: Plan) -> Iterator[Line]:
     """Yield the body of a plan as labelled lines."""
-    key = (
-        say(", tiling key {tiling_key}", tiling_key=str(plan.tiling_key))
-        if plan.tiling_key is not None
-        else ""
-    )
     idle = say("; {idle_cores} idle", idle_cores=plan.idle_cores) if plan.idle_cores else ""
     cores = say(
         "{block_dim} of {cores_available} {core_kind}",
@@ -99,7 +101,7 @@ def plan_lines(plan: Plan) -> Iterator[Line]:
     overflow = overflow_text(plan)
     if overflow:
         yield "overflows", "the Unified Buffer", overflow
-    yield "path", Text("{path}{key}", path=plan.path, key=key), plan.path_reason
+    yield "path", path_text(plan), plan.path_reason
     if plan.block_dim:
         yield "cores", cores, plan.cores_note + idle
     if plan.per_core:

@@ -31,7 +31,7 @@ from npu_sim.show.forms.layout import (
     stack,
 )
 from npu_sim.show.forms.svg import WIDTH, bar, caption, picture
-from npu_sim.show.text import Line, plan_command
+from npu_sim.show.text import Line, path_text, plan_command
 from npu_sim.show.timeline_report import PERFETTO
 from npu_sim.show.times import (
     assumption_lines,
@@ -333,7 +333,7 @@ def _other_line(plan: Plan, arguments: Mapping[str, Any]) -> Line:
     )
     return (
         "or",
-        say("{path}, tiling key {tiling_key}", path=plan.path, tiling_key=str(plan.tiling_key)),
+        path_text(plan),
         say(
             "{mode}: not stated in the file",
             mode="deterministic" if plan.deterministic else differences,
