@@ -49,6 +49,7 @@ from npu_sim.framework.vocabulary import (
     ceil_div,
     decision,
     nothing,
+    ub_memory,
     vector_plan,
 )
 from npu_sim.numbers.values import normal
@@ -124,6 +125,7 @@ __all__ = [
     "ranged",
     "rows_of_cores",
     "trees",
+    "ub_memory",
     "vector_phase",
     "vector_plan",
     "vector_tile",

@@ -19,6 +19,7 @@ from npu_sim.framework.vocabulary import (
     counted,
     decision,
     kernel_parts,
+    ub_memory,
     vector_plan,
 )
 from npu_sim.tiling import cross_entropy_loss as tiler
@@ -48,23 +49,30 @@ def describe(case: Case) -> Description:
     tiling = case.tiling
     return vector_plan(
         case,
-        path=path_of(case, is_cut=tiling.chunks > 0),
-        path_reason=Text(
-            "C {c} {compared} {columns} columns that fit beside the buffers of {rows}",
-            c=case.row.C,
-            compared=">" if tiling.chunks else "<=",
-            columns=tiler.most_columns(case.row, case.device, case.rules),
-            rows=counted(tiling.front_rows, "row"),
+        Description(
+            path=path_of(case, is_cut=tiling.chunks > 0),
+            path_reason=Text(
+                "C {c} {compared} {columns} columns that fit beside the buffers of {rows}",
+                c=case.row.C,
+                compared=">" if tiling.chunks else "<=",
+                columns=tiler.most_columns(case.row, case.device, case.rules),
+                rows=counted(tiling.front_rows, "row"),
+            ),
+            per_core=_per_core(tiling),
+            memories=lambda: [
+                ub_memory(
+                    case,
+                    tiler.buffers(tiling, case.row.dtype),
+                    notes={"input": "longest chunk of a row"},
+                )
+            ],
+            tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
+            decisions=lambda: _decisions(case),
+            order=order_of(case),
+            caveats=_caveats(case),
         ),
-        per_core=_per_core(tiling),
         ranges=[tiler.row_range(tiling, core) for core in range(tiling.block_dim)],
-        buffers=tiler.buffers(tiling, case.row.dtype),
-        notes={"input": "longest chunk of a row"},
-        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=kernel_parts(case, {"sums of the cores": tiler.CORE_SUM_BYTES}),
-        conditions=lambda: _decisions(case),
-        order=order_of(case),
-        caveats=_caveats(case),
     )
 
 

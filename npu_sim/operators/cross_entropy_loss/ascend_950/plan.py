@@ -16,6 +16,7 @@ from npu_sim.framework.vocabulary import (
     WorkspacePart,
     caveat,
     decision,
+    ub_memory,
     vector_plan,
 )
 from npu_sim.operators.cross_entropy_loss.plan import BARRIER, order_of, path_of, smoothing_caveats
@@ -39,15 +40,17 @@ def describe(case: Case) -> Description:
     path = path_of(case, is_cut=schedule == tiler.CUT_COLUMNS)
     return vector_plan(
         case,
-        path="no rows" if schedule == tiler.EMPTY else path,
-        per_core=_per_core(tiling),
-        buffers=tiler.buffers(case.row, tiling),
+        Description(
+            path="no rows" if schedule == tiler.EMPTY else path,
+            per_core=_per_core(tiling),
+            memories=lambda: [ub_memory(case, tiler.buffers(case.row, tiling))],
+            tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
+            decisions=lambda: () if schedule == tiler.EMPTY else _decisions(case),
+            order=order_of(case),
+            caveats=_caveats(case),
+        ),
         ranges=[tiler.row_range(tiling, core) for core in range(tiling.block_dim)],
-        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=_workspace(tiling),
-        conditions=lambda: () if schedule == tiler.EMPTY else _decisions(case),
-        order=order_of(case),
-        caveats=_caveats(case),
     )
 
 
