@@ -50,9 +50,7 @@ def tree64(lanes: Sequence[Tree | None]) -> Tree | None:
 
 def reduce_sum(terms: Sequence[Tree | None]) -> Tree | None:
     """Return the A2/A3 sum: tree64 of each block of 64, blocks in order (page ``numerics``)."""
-    return left_fold(
-        [tree64(terms[begin : begin + LANES]) for begin in range(0, len(terms), LANES)]
-    )
+    return left_fold([tree64(block) for block in cut(terms, LANES)])
 
 
 def halving(terms: Sequence[Tree | None]) -> Tree | None:
@@ -268,9 +266,14 @@ def fold(values: Values, power: int) -> list[Tree | None]:
     return added(values[:power], padded(values[power:], power))
 
 
+def cut(values: Values, size: int) -> list[Values]:
+    """Return runs of ``size`` values; the last one may be shorter."""
+    return [values[begin : begin + size] for begin in range(0, len(values), size)]
+
+
 def registers(values: Values) -> list[list[Tree | None]]:
     """Cut values into registers."""
-    return [list(values[begin : begin + LANES]) for begin in range(0, len(values), LANES)]
+    return [list(register) for register in cut(values, LANES)]
 
 
 def ntree(values: Values) -> Tree | None:
@@ -284,7 +287,7 @@ def ntree(values: Values) -> Tree | None:
 def fours(values: Values, start: Tree | None) -> Tree | None:
     """Return ``start`` plus every four values as pairs of pairs; those left one by one."""
     whole = len(values) // 4 * 4
-    groups = [ntree(values[begin : begin + 4]) for begin in range(0, whole, 4)]
+    groups = [ntree(four) for four in cut(values[:whole], 4)]
     return left_fold([start, *groups, *values[whole:]])
 
 
@@ -342,10 +345,7 @@ def paired(values: Values, count: int, power: int) -> Tree | None:
 def level(slots: Values) -> Tree | None:
     """Return the sum of a power of two of slots in lists of 256."""
     while True:
-        slots = [
-            _list_sum(padded(slots[begin : begin + SLOTS], SLOTS))
-            for begin in range(0, len(slots), SLOTS)
-        ]
+        slots = [_list_sum(padded(part, SLOTS)) for part in cut(slots, SLOTS)]
         if len(slots) == 1:
             return slots[0]
 

@@ -13,6 +13,7 @@ The record of a call without a tiling, the vendor's structure and the columns of
 these annotations.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from operator import attrgetter
@@ -81,6 +82,16 @@ def split_longest_first(total: int, cores: int) -> tuple[int, int, int, int]:
 def core_ranges(range_of: Callable[[Any, int], Record], tiling: Any) -> list[Record]:
     """Return what every core of a launch works on; ``range_of`` returns that of one core."""
     return [range_of(tiling, core) for core in range(tiling.block_dim)]
+
+
+def most_rows(fits: Callable[[int], bool], device: Device) -> int:
+    """Return the largest number of rows that fits, the same on every core; 0 when none does.
+
+    Bisects: where the buffers of a core hold its rows, they hold fewer rows too.
+    """
+    cores = device.vector_cores
+    core_rows = range(1, device.ub_bytes)
+    return cores * bisect_left(core_rows, True, key=lambda rows: not fits(cores * rows))
 
 
 def even_range(core: int, size: int, longer: int) -> Range:

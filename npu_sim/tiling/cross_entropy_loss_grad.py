@@ -8,8 +8,6 @@ name contains rows, columns or elements.
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
-
 from npu_sim.cores import Device
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
@@ -26,15 +24,19 @@ from npu_sim.tiling.common import (
     align,
     align_down,
     element_bytes,
+    most_rows,
     nothing,
     raw_planner,
     split_longest_first,
+    to_fp32,
     vendor_fields,
 )
 
 NONE, MEAN, SUM = 0, 1, 2
 """Reduction codes (page, "reduction code")."""
 REDUCTIONS = ("none", "mean", "sum")
+TARGET_DTYPES = ("int64", "int32")
+"""Dtypes of labels; int32 on Ascend 950 only."""
 
 KEYS = (30, 20, 10)
 """Tiling key of a call without weight, by dtype code; the product counts bf16, fp16, fp32 from 1
@@ -51,6 +53,12 @@ _QUOTIENT_BY_12, _QUOTIENT_BY_8 = 1537228672809129301, 2305843009213693952
 
 ALL_BUFFERS = -1
 """Instead of a number of columns: all buffers of the call."""
+
+FrontCores = Annotated[
+    int, Field("cores that take front_rows rows", "vector_cores", "frontCoreNum")
+]
+TailCores = Annotated[int, Field("cores that take tail_rows rows", "vector_cores", "tailCoreNum")]
+ReductionCode = Annotated[int, Field("reduction code", vendor="reduction")]
 
 
 class Problem(NamedTuple):
@@ -92,15 +100,11 @@ class Tiling(NamedTuple):
     workspace_bytes: Annotated[
         int, Field("workspace of the kernel", "system_workspace_bytes + 4 * vector_cores + 32")
     ]
-    reduction: Annotated[int, Field("reduction code", vendor="reduction")]
+    reduction: ReductionCode
     rows: Annotated[int, Field("rows", vendor="rowVal")]
     columns: Annotated[int, Field("columns", vendor="colVal")]
-    front_cores: Annotated[
-        int, Field("cores that take front_rows rows", "vector_cores", "frontCoreNum")
-    ]
-    tail_cores: Annotated[
-        int, Field("cores that take tail_rows rows", "vector_cores", "tailCoreNum")
-    ]
+    front_cores: FrontCores
+    tail_cores: TailCores
     front_rows: Annotated[int, Field("rows of the first cores", "N", "frontRowNum")]
     tail_rows: Annotated[int, Field("rows of the other cores", "N", "tailRowNum")]
     column_budget: Annotated[int, Field("columns that fit beside the row buffers", "ub_bytes")]
@@ -249,11 +253,15 @@ def fits(problem: Problem, device: Device, rules: Any) -> bool:
     return used_bytes(tiling, problem.dtype) <= device.ub_bytes
 
 
+def attribute_fields(arguments: Mapping[str, Any]) -> Raw:
+    """Return attributes under the vendor's names; labelSmoothing is fp32 with 9 digits."""
+    smoothing = float(f"{to_fp32(arguments['label_smoothing']):.9g}")
+    return {"ignoreIndex": arguments["ignore_index"], "labelSmoothing": smoothing}
+
+
 def vendor_structure(tiling: Any, arguments: Mapping[str, Any], rules: Any) -> Raw:
-    """Return the tiling data under the vendor's names; labelSmoothing is fp32 with 9 digits."""
-    smoothing = float(f"{np.float32(arguments['label_smoothing']):.9g}")
-    given = {"ignoreIndex": arguments["ignore_index"], "labelSmoothing": smoothing}
-    return {**vendor_fields(tiling), **given}
+    """Return the tiling data under the vendor's names."""
+    return {**vendor_fields(tiling), **attribute_fields(arguments)}
 
 
 def problem_of(inputs: Raw, rules: Any) -> Problem | None:
@@ -281,36 +289,25 @@ def leaves_room(problem: Problem, columns: int, device: Device, rules: Any) -> b
     return tiling.wraps == 0 and tiling.column_budget >= columns
 
 
-def largest_rows(problem: Problem, device: Device, rules: Any, columns: int = ALL_BUFFERS) -> int:
+def largest_rows(problem: Any, device: Device, rules: Any, columns: int = ALL_BUFFERS) -> int:
     """Return the largest N whose buffers fit; with ``columns``, beside which these fit; or 0.
 
-    For 0 columns the row buffers alone fit; beyond, the product accepts any row. Bisects the rows
-    of the fullest core: the buffers never shrink when these grow.
+    For 0 columns the row buffers alone fit; beyond, the product accepts any row.
     """
-    low, high = 0, device.ub_bytes
-    while low < high:
-        middle = (low + high + 1) // 2
-        tried = _with_shape(problem, middle * device.vector_cores, problem.C)
-        if (
-            fits(tried, device, rules)
-            if columns == ALL_BUFFERS
-            else leaves_room(tried, columns, device, rules)
-        ):
-            low = middle
-        else:
-            high = middle - 1
-    return low * device.vector_cores
+
+    def holds(rows: int) -> bool:
+        tried = problem._replace(N=rows)
+        if columns == ALL_BUFFERS:
+            return fits(tried, device, rules)
+        return leaves_room(tried, columns, device, rules)
+
+    return most_rows(holds, device)
 
 
-def _with_shape(problem: Problem, rows: int, columns: int) -> Problem:
-    """Return the call with another shape; Numba cannot compile _replace."""
-    return Problem(rows, columns, problem.dtype, problem.weighted, problem.reduction)
-
-
-def largest_short_row(problem: Problem, device: Device, rules: Any) -> int:
+def largest_short_row(problem: Any, device: Device, rules: Any) -> int:
     """Return the largest C below one unit that fits with these rows, or 0."""
     columns = unit_columns(problem.dtype) - 1
-    while columns > 0 and not fits(_with_shape(problem, problem.N, columns), device, rules):
+    while columns > 0 and not fits(problem._replace(C=columns), device, rules):
         columns -= 1
     return columns
 

@@ -3,22 +3,35 @@
 Source: specification page ``cross_entropy_loss``.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Case, Caveat, Run, Text, caveat, to_fp32
+from npu_sim.framework.vocabulary import (
+    Array,
+    Arrays,
+    Case,
+    Caveat,
+    Dtype,
+    Run,
+    Text,
+    caveat,
+    core_ranges,
+    to_fp32,
+)
+from npu_sim.kernels import cross_entropy_loss as kernels
+from npu_sim.kernels.shared.elementwise import narrow_array
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.labelled_rows.compute import (
-    BLOCK_ELEMENTS,
+    class_weights,
     draw_labels,
     label_failure,
+    row_blocks,
+    row_weights,
 )
 from npu_sim.tiling import cross_entropy_loss as tiler
-
-if TYPE_CHECKING:
-    from npu_sim.kernels.cross_entropy_loss import Cores, Form, Split
+from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE, row_range
 
 LOGIT_SCALE = 2.0
 """Standard deviation of generated logits."""
@@ -27,22 +40,23 @@ LOGIT_SCALE = 2.0
 class Setting(NamedTuple):
     """How a product computes a call."""
 
-    target: np.ndarray
+    target: Array
     ignored: int
     """Labels, and the one of ignored rows, as the kernel compares them."""
-    form: "Form"
-    split: "Split"
+    form: kernels.Form
+    split: kernels.Split
     order: str
     """How a row is added, see `npu_sim.kernels.cross_entropy_loss.loss_of_rows`."""
-    cores: "Cores"
-    loss: Callable[[Case, np.ndarray, np.ndarray], np.ndarray]
-    """Returns the loss in fp32 from the parts of the rows (3, N) and their sums (3,)."""
+    cores: kernels.Cores
+    loss: Callable[[Case, Array], Array]
+    """Returns the loss in fp32 from the sums of its parts, see :func:`sums_of`."""
 
 
-def setting_of(case: Case, target: np.ndarray) -> Setting:
+SettingOf = Callable[[Case, Array], Setting]
+
+
+def setting_of(case: Case, target: Array) -> Setting:
     """Return how Atlas A2 and A3 compute a call."""
-    from npu_sim.kernels import cross_entropy_loss as kernels
-
     tiling, zero = case.tiling, np.float32(0)
     form = kernels.Form(
         lowest=np.finfo(np.float32).min,
@@ -50,45 +64,43 @@ def setting_of(case: Case, target: np.ndarray) -> Setting:
         is_two_step=False,
         sign=np.float32(1),
         ignored_loss=zero,
-        ignored_smoothing=np.float32(-0.0),
+        ignored_smoothing=-zero,
     )
-    ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
-    overwritten = kernels.NEVER
-    if case.row.reduction == tiler.MEAN:
-        overwritten = tiler.overwritten_place(tiling, case.row.dtype)
-    cores = kernels.Cores(np.array(ranges, np.int64), overwritten)
+    is_mean = case.row.reduction == MEAN
+    overwritten = tiler.overwritten_place(tiling) if is_mean else kernels.NEVER
+    cores = kernels.Cores(np.array(core_ranges(row_range, tiling)), overwritten)
     split, ignored = kernels.Split(tiling.chunk_columns), case.arguments.ignore_index
     return Setting(target, ignored, form, split, "pieces", cores, _loss)
 
 
 def compute(run: Run) -> None:
     """Check the labels, and compute log_prob and the loss."""
-    with run.watch.stage("check"):
-        target = run.stored("target")
-        check_labels(run.case, target)
-        setting = setting_of(run.case, target)
-    compute_with(run, setting)
+    compute_with(run, setting_of, check_labels)
 
 
-def compute_with(run: Run, setting: Setting) -> None:
-    """Compute log_prob and the loss of labels that were checked."""
+def compute_with(run: Run, choose: SettingOf, *checks: Callable[[Case, Array], None]) -> None:
+    """Check the labels, and compute log_prob and the loss as ``choose`` says."""
     case = run.case
+    with run.watch.stage("check"):
+        target = run.stored("target").astype(np.int64, copy=False)
+        for check in checks:
+            check(case, target)
+        setting = choose(case, target)
     with run.watch.stage("compute"):
         weight = run.stored("weight") if case.row.weighted else None
         parts = parts_of(case, setting, run.stored("input"), weight, run.written("log_prob"))
-        totals = totals_of(case, setting, parts)
-        write_loss(run, setting.loss(case, parts, totals))
-    run.caveats = tuple(data_caveats(case, setting.target, totals))
+        sums = sums_of(case, setting, parts)
+        loss, out = setting.loss(case, sums), run.written("loss")
+        narrow_array(loss.reshape(out.shape), case.specs["loss"].dtype, out=out)
+    run.caveats = tuple(data_caveats(case, target, sums))
 
 
 def parts_of(
-    case: Case, setting: Setting, x: np.ndarray, weight: np.ndarray | None, log_prob: np.ndarray
-) -> np.ndarray:
+    case: Case, setting: Setting, x: Array, weight: Array | None, log_prob: Array
+) -> Array:
     """Write log_prob; return the parts of the loss of every row (5, N)."""
-    from npu_sim.kernels import cross_entropy_loss as kernels
-
     weights = np.empty(0, np.float32) if weight is None else weight
-    smooths = bool(case.row.label_smoothing)
+    smooths = case.row.label_smoothing > 0
     labels = kernels.Labels(setting.target, weights, setting.ignored, smooths)
     parts = np.zeros((kernels.LOGARITHM + 1, len(x)), np.float32)
     rows = kernels.Rows(x, log_prob, parts)
@@ -96,35 +108,25 @@ def parts_of(
     return parts
 
 
-def totals_of(case: Case, setting: Setting, parts: np.ndarray) -> np.ndarray:
-    """Return the sums of loss, weight and smoothing over all rows; zeros without reduction."""
-    from npu_sim.kernels import cross_entropy_loss as kernels
+def sums_of(case: Case, setting: Setting, parts: Array) -> Array:
+    """Return loss, weight and smoothing: of every row (3, N), or their sums (3, 1)."""
+    parts = parts[: kernels.SUMMED]
+    if case.row.reduction == NONE:
+        return parts
+    return kernels.totals_of(parts, setting.cores)[:, None]
 
-    if case.row.reduction == tiler.NONE:
-        return np.zeros(kernels.SUMMED, np.float32)
-    return kernels.totals_of(parts[: kernels.SUMMED], setting.cores)
 
-
-def _loss(case: Case, parts: np.ndarray, totals: np.ndarray) -> np.ndarray:
+def _loss(case: Case, sums: Array) -> Array:
     """Return the loss in fp32, each operation rounded (page, "Kernel")."""
     smoothing = to_fp32(case.arguments.label_smoothing)
     by_class, factor = smoothing / np.float32(case.row.C), smoothing - np.float32(1)
-    is_sum = case.row.reduction != tiler.NONE
-    loss, weight, smoothed = totals[:, None] if is_sum else parts[:3]
+    loss, weight, smoothed = sums
     with np.errstate(all="ignore"):
-        reduced: np.ndarray = loss * factor + smoothed * by_class if smoothing > 0 else -loss
-        return np.divide(reduced, weight) if case.row.reduction == tiler.MEAN else reduced
+        reduced = loss * factor + smoothed * by_class if smoothing > 0 else -loss
+        return np.asarray(reduced / weight if case.row.reduction == MEAN else reduced)
 
 
-def write_loss(run: Run, loss: np.ndarray) -> None:
-    """Round the loss once and write it."""
-    from npu_sim.kernels.shared.elementwise import narrow_array
-
-    out = run.written("loss")
-    narrow_array(loss.reshape(out.shape), run.case.specs["loss"].dtype, out=out)
-
-
-def check_labels(case: Case, target: np.ndarray) -> None:
+def check_labels(case: Case, target: Array) -> None:
     """Check that every label is a class or ignored.
 
     Raises
@@ -133,21 +135,16 @@ def check_labels(case: Case, target: np.ndarray) -> None:
         361001 for a label outside [0, C) that is not ignore_index; the message gives the position
         and value of the first one.
     """
-    columns, ignored = case.row.C, case.arguments.ignore_index
-    outside = (target != ignored) & ((target < 0) | (target >= columns))
+    ignored = case.arguments.ignore_index
+    outside = (target != ignored) & ((target < 0) | (target >= case.row.C))
     if outside.any():
-        hint = Text(
-            "0 <= label < {columns}, or ignore_index = {ignored}; nothing was written",
-            columns=columns,
-            ignored=ignored,
-        )
-        raise label_failure(target, int(np.argmax(outside)), columns, hint)
+        raise label_failure(case, target, int(np.argmax(outside)))
 
 
-def data_caveats(case: Case, target: np.ndarray, totals: np.ndarray) -> Iterator[Caveat]:
+def data_caveats(case: Case, target: Array, sums: Array) -> Iterator[Caveat]:
     """Yield the warnings that depend on the data (page, "Warnings")."""
     ignored = case.arguments.ignore_index
-    if case.row.reduction == tiler.MEAN and totals[1] == 0:
+    if case.row.reduction == MEAN and sums[1] == 0:
         yield caveat(
             "all_ignored",
             "target",
@@ -169,47 +166,41 @@ def data_caveats(case: Case, target: np.ndarray, totals: np.ndarray) -> Iterator
         )
 
 
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
+def softmax_parts(x: Array) -> tuple[Array, Array]:
+    """Return x minus the maximum of its row, and the logarithm of the row's sum of exp of that."""
+    shifted = x - x.max(axis=1, keepdims=True)
+    return shifted, np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+def formula(arguments: Any, tensors: Arrays, precision: Dtype) -> Arrays:
     """Return loss and log_prob by their formulas (page, "Formula"), computed in ``precision``."""
     x = tensors["input"]
     log_prob = np.empty(x.shape, precision)
-    step = max(1, BLOCK_ELEMENTS // x.shape[1])
     with np.errstate(all="ignore"):
-        for begin in range(0, len(x), step):
-            block = x[begin : begin + step].astype(precision)
-            shifted = block - block.max(axis=1, keepdims=True)
-            logarithm = np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-            log_prob[begin : begin + step] = shifted - logarithm
+        for block in row_blocks(x.shape):
+            log_prob[block] = np.subtract(*softmax_parts(x[block].astype(precision)))
     return {"loss": loss_formula(arguments, tensors, log_prob), "log_prob": log_prob}
 
 
-def loss_formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], log_prob: np.ndarray
-) -> np.ndarray:
+def loss_formula(arguments: Any, tensors: Arrays, log_prob: Array) -> Array:
     """Return the loss by its formula, computed in the dtype of the log-probabilities."""
-    target, columns, precision = tensors["target"], log_prob.shape[1], log_prob.dtype
-    counted = target != arguments.ignore_index
-    weight = tensors.get("weight")
-    weight = np.ones(columns, precision) if weight is None else weight.astype(precision)
-    inside = np.where((target >= 0) & (target < columns), target, 0)
-    row_weight = np.where(counted, weight[inside], 0).astype(precision)
+    columns, precision = log_prob.shape[1], log_prob.dtype
+    counted, inside, weight = row_weights(arguments, tensors, columns, precision)
     smoothing = precision.type(to_fp32(arguments.label_smoothing))
     with np.errstate(all="ignore"):
-        loss: np.ndarray = (
-            -np.where(counted, log_prob[np.arange(len(target)), inside], 0) * row_weight
-        )
+        picked = np.where(counted, log_prob[np.arange(len(inside)), inside], 0)
+        loss: Array = -picked * weight
         if smoothing > 0:
-            smoothed = np.where(counted, -(log_prob @ weight), 0)
+            smoothed = -(log_prob @ class_weights(tensors, columns, precision))
+            smoothed = np.where(counted, smoothed, 0)
             loss = (1 - smoothing) * loss + smoothing / columns * smoothed
         if arguments.reduction != "none":
             loss = loss.sum(keepdims=True)
-        return loss / row_weight.sum() if arguments.reduction == "mean" else loss
+        return loss / weight.sum() if arguments.reduction == "mean" else loss
 
 
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+def data(arguments: Any, seed: int) -> Arrays:
     """Return random inputs like those of a classifier: normal logits and uniform labels."""
     rng = np.random.default_rng(seed)
-    drawn = {"input": normal(rng, arguments.input, LOGIT_SCALE)}
-    return drawn | draw_labels(arguments, arguments.input.shape[1], rng)
+    logits = {"input": normal(rng, arguments.input, LOGIT_SCALE)}
+    return logits | draw_labels(arguments, arguments.input.shape[1], rng)

@@ -15,6 +15,7 @@ from npu_sim.framework.vocabulary import (
     Attribute,
     Evidence,
     Inspection,
+    MessageAndHint,
     Number,
     Operator,
     Output,
@@ -24,11 +25,18 @@ from npu_sim.framework.vocabulary import (
     Text,
     Word,
     checks,
-    joined,
     shape_text,
     to_fp32,
 )
-from npu_sim.operators.shared.labelled_rows.declaration import check_reduction, float_dtypes
+from npu_sim.operators.shared.labelled_rows.declaration import (
+    REDUCTION,
+    REDUCTION_AXIS,
+    TARGET,
+    WEIGHT,
+    WEIGHTED,
+    check_reduction,
+    float_dtypes,
+)
 from npu_sim.tiling import cross_entropy_loss as tiler
 
 
@@ -67,9 +75,8 @@ def check_smoothing(call: Inspection) -> None:
 
 def check_zloss(call: Inspection) -> None:
     """Refuse a zloss or lse_for_zloss that is neither empty nor of its shape."""
-    rows = (call.size("N"),)
-    wanted = {"zloss": call.specs["loss"].shape, "lse_for_zloss": rows}
-    for name, shape in wanted.items():
+    shapes = {"zloss": call.specs["loss"].shape, "lse_for_zloss": (call.size("N"),)}
+    for name, shape in shapes.items():
         spec = call.specs.get(name)
         if spec is not None and spec.shape not in (shape, (0,)):
             raise AclnnError(
@@ -89,7 +96,7 @@ def check_strided(call: Inspection) -> None:
         checks.refuse_strided(call)
 
 
-def too_many_cores(call: Inspection) -> tuple[str, str]:
+def too_many_cores(call: Inspection) -> MessageAndHint:
     """Return message and hint for more cores than one instruction adds up."""
     most = tiler.CORE_SUM_FLOATS
     return Text(
@@ -100,7 +107,7 @@ def too_many_cores(call: Inspection) -> tuple[str, str]:
     ), Text("at most {most} vector cores, or reduction = none", most=most)
 
 
-def beyond_documented(call: Inspection) -> tuple[str, str]:
+def beyond_documented(call: Inspection) -> MessageAndHint:
     """Return message and hint for more rows than documented."""
     most = call.rules.rows_at_most
     return Text(
@@ -115,27 +122,24 @@ def beyond_documented(call: Inspection) -> tuple[str, str]:
     )
 
 
-def beyond_buffer(call: Inspection) -> tuple[str, str]:
+def beyond_buffer(call: Inspection) -> MessageAndHint:
     """Return message and hint for rows whose buffers leave no room for columns."""
-    row, device = call.row, call.device
-    tiling = tiler.tile(row, device, call.rules)
-    reserved = tiler.reserved_bytes(tiling.front_rows)
-    message = Text(
+    case = call.case()
+    ub_bytes, core_rows = case.device.ub_bytes, case.tiling.front_rows
+    reserved = tiler.reserved_bytes(core_rows)
+    return Text(
         "input has N = {n} rows, {core_rows} on a core, whose buffers take {reserved} of "
         "{ub_bytes} bytes of the Unified Buffer: no block of columns fits beside them, and the "
         "kernel would {effect}",
-        n=row.N,
-        core_rows=tiling.front_rows,
+        n=case.row.N,
+        core_rows=core_rows,
         reserved=reserved,
-        ub_bytes=device.ub_bytes,
-        effect=Text("read beyond the buffer")
-        if reserved > device.ub_bytes
-        else Text("compute no column"),
+        ub_bytes=ub_bytes,
+        effect=Text("read beyond the buffer") if reserved > ub_bytes else Text("compute no column"),
+    ), Text(
+        "nearest legal value: N = {rows}",
+        rows=tiler.largest_rows(case.row, case.device, case.rules),
     )
-    nearest = Text(
-        "nearest legal value: N = {rows}", rows=tiler.largest_rows(row, device, call.rules)
-    )
-    return message, joined((nearest,), "\n")
 
 
 def unused(name: str, help_text: str, document: str) -> Tensor:
@@ -174,20 +178,9 @@ OPERATOR = Operator(
     summary="Compute cross-entropy loss and log-probabilities as the product does.",
     arguments=(
         Tensor("input", "N C", "logits, (N, C)", "dtype", samples=0),
-        Tensor(
-            "target", "N", "label of every row, (N,), int64", "int64", samples=0, addresses=True
-        ),
-        Tensor(
-            "weight",
-            "C",
-            "weight of every label, (C,), fp32",
-            "float32",
-            document="weightOptional",
-            optional=True,
-        ),
-        Attribute(
-            "reduction", str, "reduction of the losses of the rows: none, mean or sum", "mean"
-        ),
+        TARGET,
+        WEIGHT,
+        REDUCTION,
         Attribute("ignore_index", int, "label whose rows are masked", -100),
         Attribute("label_smoothing", float, "share of the loss spread over all classes", 0.0),
         Attribute("lse_square_scale_for_zloss", float, "without effect", 0.0),
@@ -227,8 +220,8 @@ OPERATOR = Operator(
     ),
     axes=(
         Word("dtype", "dtype of input, loss and log_prob", FLOAT_DTYPES, "float32"),
-        Word("reduction", "reduction", tiler.REDUCTIONS, "mean"),
-        Switch("weighted", "whether weight is given", aliases=("weight_given",), tensor="weight"),
+        REDUCTION_AXIS,
+        WEIGHTED,
         Switch("label_smoothing", "whether label_smoothing is above 0", is_on=smooths),
         Number(
             "C",

@@ -10,26 +10,26 @@ from npu_sim.framework.vocabulary import (
     Case,
     Caveat,
     Condition,
-    Decision,
     Description,
     OutputOrder,
     Text,
     caveat,
     ceil_div,
+    core_ranges,
     counted,
     decision,
     kernel_parts,
     ub_memory,
     vector_plan,
 )
+from npu_sim.operators.shared.labelled_rows.plan import path_of
 from npu_sim.tiling import cross_entropy_loss as tiler
+from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE, row_range
 
-MOST_TREE_ROWS, HALF_TREE_ROWS = 8192, 4096
-"""Most rows of a core that one sum adds, and those of its first half."""
 CUT = Condition(
     "row cut",
     "C > the columns that fit beside the buffers of the core's rows",
-    lambda row, device, rules: tiler.tile(row, device, rules).chunk_columns < row.C,
+    lambda row, device, rules: tiler.most_columns(row, device) < row.C,
     "a row passes through the buffer in chunks; their width depends on N and the cores",
     "a row passes through the buffer whole",
     ("C",),
@@ -37,7 +37,7 @@ CUT = Condition(
 BARRIER = Condition(
     "cores wait for one another",
     "reduction is mean or sum",
-    lambda row, device, rules: row.reduction != tiler.NONE,
+    lambda row, device, rules: row.reduction != NONE,
     "every core leaves the sums of its rows in the workspace, and core 0 adds them up",
     "cores do not wait",
     ("reduction",),
@@ -46,44 +46,32 @@ BARRIER = Condition(
 
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
-    tiling = case.tiling
+    tiling, columns = case.tiling, tiler.most_columns(case.row, case.device)
+    buffers = tiler.buffers(tiling, case.row.dtype)
+    values = {"C": case.row.C, "columns that fit": columns}
     return vector_plan(
         case,
         Description(
-            path=path_of(case, is_cut=tiling.chunks > 0),
+            path=path_of(case, "rows cut" if tiling.chunks else "whole rows"),
             path_reason=Text(
                 "C {c} {compared} {columns} columns that fit beside the buffers of {rows}",
                 c=case.row.C,
                 compared=">" if tiling.chunks else "<=",
-                columns=tiler.most_columns(case.row, case.device, case.rules),
+                columns=columns,
                 rows=counted(tiling.front_rows, "row"),
             ),
             per_core=_per_core(tiling),
-            memories=lambda: [
-                ub_memory(
-                    case,
-                    tiler.buffers(tiling, case.row.dtype),
-                    notes={"input": "longest chunk of a row"},
-                )
-            ],
+            memories=lambda: [ub_memory(case, buffers, notes={"input": "longest chunk of a row"})],
             tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
-            decisions=lambda: _decisions(case),
+            decisions=lambda: (
+                decision(case, CUT, **values),
+                decision(case, BARRIER, reduction=case.arguments.reduction),
+            ),
             order=order_of(case),
             caveats=_caveats(case),
         ),
-        ranges=[tiler.row_range(tiling, core) for core in range(tiling.block_dim)],
+        ranges=core_ranges(row_range, tiling),
         workspace=kernel_parts(case, {"sums of the cores": tiler.CORE_SUM_BYTES}),
-    )
-
-
-def path_of(case: Case, *, is_cut: bool) -> str:
-    """Return the path of a plan."""
-    return Text(
-        "{row}, {reduction}, {weight}{smoothing}",
-        row="rows cut" if is_cut else "whole rows",
-        reduction=case.arguments.reduction,
-        weight="with weight" if case.row.weighted else "no weight",
-        smoothing=Text(", label smoothing") if case.row.label_smoothing else "",
     )
 
 
@@ -91,7 +79,7 @@ def order_of(case: Case) -> tuple[OutputOrder, ...]:
     """Return the order of the outputs, which is fixed."""
     row = "every row belongs to one core, nothing is added atomically"
     reduced = "core 0 adds the sums of the cores, in their order"
-    loss = row if case.row.reduction == tiler.NONE else reduced
+    loss = row if case.row.reduction == NONE else reduced
     return (
         OutputOrder(output="loss", fixed=True, reason=loss),
         OutputOrder(output="log_prob", fixed=True, reason=row),
@@ -114,13 +102,6 @@ def _per_core(tiling: tiler.Tiling) -> str:
     )
 
 
-def _decisions(case: Case) -> Iterator[Decision]:
-    columns = tiler.most_columns(case.row, case.device, case.rules)
-    values = {"C": case.row.C, "columns that fit": columns}
-    yield decision(case, CUT, **values)
-    yield decision(case, BARRIER, reduction=case.arguments.reduction)
-
-
 def smoothing_caveats(case: Case) -> Iterator[Caveat]:
     """Yield the warning that the gradient refuses label smoothing."""
     if case.row.label_smoothing:
@@ -133,7 +114,7 @@ def smoothing_caveats(case: Case) -> Iterator[Caveat]:
 
 def _caveats(case: Case) -> Iterator[Caveat]:
     """Yield the warnings of a plan (page, "Warnings a plan gives")."""
-    tiling, row = case.tiling, case.row
+    tiling = case.tiling
     if tiling.chunks:
         yield caveat(
             "row_is_cut",
@@ -144,7 +125,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             chunks=counted(tiling.chunks, "chunk"),
             columns=tiling.chunk_columns,
         )
-    if row.reduction != tiler.NONE:
+    if case.row.reduction != NONE:
         yield from _row_caveats(case)
         yield from _barrier_caveats(case)
     yield from smoothing_caveats(case)
@@ -152,26 +133,25 @@ def _caveats(case: Case) -> Iterator[Caveat]:
 
 def _row_caveats(case: Case) -> Iterator[Caveat]:
     """Yield the warnings of cores with more rows than one sum adds."""
-    tiling, reduction = case.tiling, case.arguments.reduction
-    most, half = MOST_TREE_ROWS, HALF_TREE_ROWS
+    tiling, most, half = case.tiling, tiler.PIECE_COLUMNS, tiler.HALF_PIECE
     if tiling.front_rows > most:
         yield caveat(
             "rows_lost",
             "input",
             "reduction {reduction}: a core takes {rows} rows, and the sum of more than {most} adds "
             "the first {half} alone: the other rows do not count",
-            reduction=reduction,
+            reduction=case.arguments.reduction,
             rows=tiling.front_rows,
             most=most,
             half=half,
         )
-    place = tiler.overwritten_place(tiling, case.row.dtype)
+    place = tiler.overwritten_place(tiling)
     overwritten = [
         rows
         for rows in (tiling.front_rows, tiling.tail_rows)
-        if rows > half and rows != most and ceil_div(rows - half, VECTOR_LANES) > place
+        if rows != most and ceil_div(rows - half, VECTOR_LANES) > place
     ]
-    if overwritten and case.row.reduction == tiler.MEAN:
+    if overwritten and case.row.reduction == MEAN:
         yield caveat(
             "row_sum_overwritten",
             "input",
@@ -183,8 +163,8 @@ def _row_caveats(case: Case) -> Iterator[Caveat]:
 
 
 def _barrier_caveats(case: Case) -> Iterator[Caveat]:
-    row, tiling = case.row, case.tiling
-    is_reused = row.reduction == tiler.MEAN and row.label_smoothing and not row.weighted
+    row = case.row
+    is_reused = row.reduction == MEAN and row.label_smoothing and not row.weighted
     if is_reused and case.arguments.input.dtype == "float32":
         yield caveat(
             "weight_sum_reused",
@@ -193,7 +173,7 @@ def _barrier_caveats(case: Case) -> Iterator[Caveat]:
             "smoothing next, with no explicit synchronisation between; the simulator computes as "
             "if the copy came first",
         )
-    if tiling.schedule_mode < 0:
+    if case.tiling.schedule_mode < 0:
         yield caveat(
             "barrier_without_batch_mode",
             "reduction",

@@ -3,23 +3,26 @@
 No result depends on the order of cores.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Case, Result, Text
+from npu_sim.framework.vocabulary import Array, Arrays, Case, Result, Text, core_ranges
 from npu_sim.kernels import cross_entropy_loss as kernels
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.operators.cross_entropy_loss.compute import (
     Setting,
+    SettingOf,
     formula,
     loss_formula,
     parts_of,
     setting_of,
-    totals_of,
+    softmax_parts,
+    sums_of,
 )
+from npu_sim.operators.shared.labelled_rows.compute import class_weights
 from npu_sim.operators.shared.labelled_rows.study import CROSS_ENTROPY, DEFAULTS, label_ranges
 from npu_sim.operators.shared.open_rules import between, moved
 from npu_sim.operators.shared.study import (
@@ -33,6 +36,7 @@ from npu_sim.operators.shared.study import (
     RowCounts,
     Shown,
     StudyCall,
+    Tree,
     Values,
     WrappedCall,
     different,
@@ -43,24 +47,23 @@ from npu_sim.operators.shared.study import (
 )
 from npu_sim.operators.shared.unfused import FP64, Ends, Formulas, ends_of, is_16_bit, short
 from npu_sim.tiling import cross_entropy_loss as tiler
+from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE, row_range
 
 PROBED_ROWS = 8
 """Rows that compare the kernel with the declared tree."""
-SettingOf = Callable[[Case, np.ndarray], Setting]
 
 terms = single_terms(loss="loss", log_prob="x - ln(sum(exp(x)))")
 
 
-@dataclass(frozen=True)
-class Computed:
+class Computed(NamedTuple):
     """A call with its logits in fp32, and what the kernel makes of its rows."""
 
     call: StudyCall
     setting: Setting
-    x: np.ndarray
-    log_prob: np.ndarray
+    x: Array
+    log_prob: Array
     """Log-probabilities before they are rounded to the dtype."""
-    parts: np.ndarray
+    parts: Array
     """Parts of the loss of every row, as of `npu_sim.kernels.cross_entropy_loss.Rows`."""
 
 
@@ -74,7 +77,7 @@ def computed(call: StudyCall, choose: SettingOf, case: Case | None = None) -> Co
     return Computed(call, setting, x, log_prob, parts)
 
 
-def tree_of(values: trees.Values) -> trees.Tree | None:
+def tree_of(values: trees.Values) -> Tree | None:
     """Return the tree of neighbours over values and zeros behind them."""
     return trees.ntree(trees.padded(values, 1 << (len(values) - 1).bit_length()))
 
@@ -82,18 +85,17 @@ def tree_of(values: trees.Values) -> trees.Tree | None:
 def claims(call: StudyCall) -> Iterator[Claim]:
     """Yield the trees of the sum of exp over a row, and of the losses over the rows."""
     case, tiling = call.case, call.case.tiling
-    columns, step, piece = range(case.row.C), tiling.chunk_columns, tiler.PIECE_COLUMNS
-    chunks = [columns[start : start + step] for start in range(0, len(columns), step)]
-    pieces = [chunk[at : at + piece] for chunk in chunks for at in range(0, len(chunk), piece)]
-    cores = [range(*tiler.row_range(tiling, core)) for core in range(tiling.block_dim)]
-    over_rows = trees.tree64([tree_of(rows) for rows in cores])
-    if tiling.front_rows > kernels.HALF_TREE:
-        over_rows = None  # rows may be lost or overwritten
-    yield from claims_of(call, setting_of, trees.left_fold(list(map(tree_of, pieces))), over_rows)
+    chunks = trees.cut(range(case.row.C), tiling.chunk_columns)
+    pieces = [tree_of(part) for chunk in chunks for part in trees.cut(chunk, tiler.PIECE_COLUMNS)]
+    over_rows = None  # rows may be lost or overwritten
+    if tiling.front_rows <= tiler.HALF_PIECE:
+        cores = core_ranges(row_range, tiling)
+        over_rows = trees.tree64([tree_of(range(*rows)) for rows in cores])
+    yield from claims_of(call, setting_of, trees.left_fold(pieces), over_rows)
 
 
 def claims_of(
-    call: StudyCall, choose: SettingOf, row: trees.Tree | None, over_rows: trees.Tree | None
+    call: StudyCall, choose: SettingOf, row: Tree | None, over_rows: Tree | None
 ) -> Iterator[Claim]:
     """Yield the claims of a row, and with a reduction of the rows where their tree is known.
 
@@ -106,46 +108,44 @@ def claims_of(
         elements=case.row.N * case.row.C,
         terms=tuple(Text("exp of column {column}", column=at) for at in range(case.row.C)),
         tree=row,
-        evaluates=partial(_agrees_in_row, call, choose, row),
+        evaluates=lambda: _agrees_in_row(computed(call, choose), row),
     )
-    if case.row.reduction != tiler.NONE and over_rows is not None:
+    if case.row.reduction != NONE and over_rows is not None:
         yield Claim(
             output="loss",
             element=(0,) * len(case.specs["loss"].shape),
             elements=1,
             terms=tuple(Text("loss of row {row}", row=at) for at in range(case.row.N)),
             tree=over_rows,
-            evaluates=partial(_agrees_over_rows, call, choose, over_rows),
+            evaluates=lambda: _agrees_over_rows(computed(call, choose), over_rows),
         )
 
 
-def _agrees_in_row(call: StudyCall, choose: SettingOf, tree: trees.Tree | None) -> bool:
-    found = computed(call, choose)
-    parts, form = found.parts[:, :PROBED_ROWS], found.setting.form
+def _agrees_in_row(found: Computed, tree: Tree | None) -> bool:
+    parts = found.parts[:, :PROBED_ROWS]
     shifted = found.x[:PROBED_ROWS].T - parts[kernels.MAXIMUM]
     exps = np.exp(shifted.astype(FP64)).astype(np.float32)
-    exps[exps < form.least_exp] = 0
+    exps[exps < found.setting.form.least_exp] = 0
     total = trees.evaluate(tree, np.ascontiguousarray(exps))
     logarithm = np.log(total.astype(FP64)).astype(np.float32)
     return np.array_equal(parts[kernels.LOGARITHM], logarithm)
 
 
-def _agrees_over_rows(call: StudyCall, choose: SettingOf, tree: trees.Tree | None) -> bool:
-    found = computed(call, choose)
-    loss = totals_of(call.case, found.setting, found.parts)[kernels.LOSS]
-    return bool(trees.evaluate(tree, found.parts[kernels.LOSS]) == loss)
+def _agrees_over_rows(found: Computed, tree: Tree | None) -> bool:
+    sums = sums_of(found.call.case, found.setting, found.parts)
+    return bool(trees.evaluate(tree, found.parts[kernels.LOSS]) == sums[kernels.LOSS])
 
 
 # --- What a batch changes ---
 
 
-def in_batch(call: StudyCall, rows: int) -> dict[str, np.ndarray]:
+def in_batch(call: StudyCall, rows: int) -> Arrays:
     """Return what belongs to the rows of the call as in a batch of so many rows."""
     case = call.case.changed(N=rows)
     found, dtype = computed(call, setting_of, case), case.specs["input"].dtype
     outputs = {"log_prob": narrow_array(found.log_prob, dtype)}
-    if case.row.reduction == tiler.NONE:
-        loss = found.setting.loss(case, found.parts, np.zeros(kernels.SUMMED, np.float32))
+    if case.row.reduction == NONE:
+        loss = found.setting.loss(case, sums_of(case, found.setting, found.parts))
         outputs["loss"] = narrow_array(loss, dtype)
     return outputs
 
@@ -153,10 +153,10 @@ def in_batch(call: StudyCall, rows: int) -> dict[str, np.ndarray]:
 def _row_counts(call: StudyCall) -> RowCounts:
     """Return the numbers of rows with chunks of another width, up to the documented number."""
     case = call.case
-    cores, most = case.device.vector_cores, max(case.rules.rows_at_most, case.row.N)
+    most = max(case.rules.rows_at_most, case.row.N)
     counts = []
-    for rows in range(1, most + 1, cores):
-        columns = tiler.most_columns(case.row._replace(N=rows), case.device, case.rules)
+    for rows in range(1, most + 1, case.device.vector_cores):
+        columns = tiler.most_columns(case.row._replace(N=rows), case.device)
         text = Text("chunks of {columns} columns", columns=columns)
         if columns >= case.row.C:
             columns, text = 0, Text("one chunk")
@@ -193,56 +193,45 @@ def rules_of(call: StudyCall, result: Result, choose: SettingOf) -> Iterator[Ope
     if call.case.empty or not call.case.row.N:
         return
     found = computed(call, choose)
-    logarithm = found.parts[kernels.LOGARITHM]
-    high = moved(logarithm, LN_UNITS) + SUM_ERROR
-    low = moved(logarithm, -LN_UNITS) - SUM_ERROR
-    ends = _log_prob(found, high), _log_prob(found, low)
+    ends = _log_prob(found, 1), _log_prob(found, -1)
     yield between(result, "log_prob", ends, LOGARITHM)
     yield between(result, "loss", _loss_ends(found, ends), LOGARITHM)
 
 
-def _log_prob(found: Computed, logarithm: np.ndarray) -> np.ndarray:
-    """Return log-probabilities in fp32 for other logarithms of the rows."""
-    maximum = found.parts[kernels.MAXIMUM]
+def _log_prob(found: Computed, side: int) -> Array:
+    """Return log-probabilities in fp32 for the largest (1) or smallest (-1) logarithms of rows."""
+    maximum, logarithm = found.parts[[kernels.MAXIMUM, kernels.LOGARITHM], :, None]
     with np.errstate(all="ignore"):
+        logarithm = moved(logarithm, side * LN_UNITS) + side * SUM_ERROR
         if found.setting.form.is_two_step:
-            return np.asarray((found.x - maximum[:, None]) - logarithm[:, None])
-        return np.asarray(found.x - (logarithm + maximum)[:, None])
+            return np.asarray((found.x - maximum) - logarithm)
+        return np.asarray(found.x - (logarithm + maximum))
 
 
-Sides = tuple[np.ndarray, np.ndarray]
-"""Both ends of what the open steps can give."""
-
-
-def _loss_ends(found: Computed, ends: Sides) -> Sides:
+def _loss_ends(found: Computed, ends: Ends) -> Ends:
     """Return the loss at both ends of the log-probabilities; every operation is monotonic."""
-    call, setting, case = found.call, found.setting, found.call.case
+    setting, case, parts = found.setting, found.call.case, found.parts
     counted = setting.target != setting.ignored
     label, rows = np.where(counted, setting.target, 0), np.arange(len(found.x))
-    weight = call.tensors.get("weight")
-    weights = np.ones(case.row.C, np.float32) if weight is None else weight
-    sides = []
+    weights = class_weights(found.call.tensors, case.row.C, np.dtype(np.float32))
+    losses = []
     with np.errstate(all="ignore"):
-        for log_prob in ends:
-            picked = (log_prob[rows, label] * setting.form.sign) * weights[label]
-            sides.append(np.where(counted, picked, found.parts[kernels.LOSS]))
+        sides = [(end[rows, label] * setting.form.sign) * weights[label] for end in ends]
         smoothing = np.zeros((2, len(rows)), np.float32)
         if case.row.label_smoothing:
             smoothing = _smoothing_ends(found, ends, counted, weights)
         # The loss falls with the label's log-probability and grows with the smoothing.
-        falls = np.sort(np.array(sides), axis=0)[:: int(-setting.form.sign)]
-        losses = []
-        for loss, smooth in zip(falls, smoothing, strict=True):
-            parts = np.array([loss, found.parts[kernels.WEIGHT], smooth], np.float32)
-            losses.append(setting.loss(case, parts, totals_of(case, setting, parts)))
-        if case.row.reduction == tiler.MEAN:  # a quotient, of which the last bit is a model too
-            losses = [moved(loss, unit) for loss, unit in zip(losses, (-1, 1), strict=True)]
+        falls = np.sort(np.where(counted, sides, parts[kernels.LOSS]), axis=0)
+        falls = falls[:: int(-setting.form.sign)]
+        for unit, loss, smooth in zip((-1, 1), falls, smoothing, strict=True):
+            sums = np.array([loss, parts[kernels.WEIGHT], smooth])
+            end = setting.loss(case, sums_of(case, setting, sums))
+            # With mean a quotient, of which the last bit is a model too.
+            losses.append(moved(end, unit) if case.row.reduction == MEAN else end)
     return losses[0], losses[1]
 
 
-def _smoothing_ends(
-    found: Computed, ends: Sides, counted: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
+def _smoothing_ends(found: Computed, ends: Ends, counted: Array, weights: Array) -> Array:
     """Return both ends of the smoothing of every row, with the rounding of its sum."""
     radius = np.abs(ends[0].astype(FP64) - ends[1])
     sizes = np.abs(found.log_prob.astype(FP64)) * 2.0**-18
@@ -270,11 +259,9 @@ def unfused(call: StudyCall, output: str) -> Formulas:
 
 
 def _log_softmax(call: StudyCall) -> Ends:
-    x = call.tensors["input"].astype(FP64)
-    shifted = x - x.max(axis=1, keepdims=True)
-    logarithm = np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    sizes = np.abs(shifted) + np.abs(logarithm)
-    return ends_of(shifted - logarithm, sizes, call.tensors["input"].dtype)
+    x = call.tensors["input"]
+    shifted, logarithm = softmax_parts(x.astype(FP64))
+    return ends_of(shifted - logarithm, np.abs(shifted) + np.abs(logarithm), x.dtype)
 
 
 def _nll_loss(call: StudyCall) -> Ends:
@@ -315,7 +302,6 @@ IN_DUMPS = InDumps(
 # --- Experiments ---
 
 OPERATOR = "cross_entropy_loss"
-LATER = "ascend_950"
 VOCABULARY = 32000
 OFFSETS = (0.0, 100.0, 1000.0)
 OFFSET_ROWS = 64
@@ -323,76 +309,76 @@ OTHER_BATCHES = (33409, 131713)
 """Rows of batches with chunks of another width than a small one, in fp32 and 16 bits."""
 
 
-def _logits(rows: int, columns: int, offset: float = 0.0) -> np.ndarray:
+def _logits(rows: int, columns: int, offset: float = 0.0) -> Array:
     drawn = np.random.default_rng(0).standard_normal((rows, columns), np.float32)
     return drawn * np.float32(4) + np.float32(offset)
+
+
+def _call(x: Array) -> StudyCall:
+    return study_call(OPERATOR, {"input": x, "target": np.zeros(len(x), np.int64)})
 
 
 def _cut_row() -> Shown:
     """Compare the rows of a small batch in fp32 and bf16 with the same rows in larger ones."""
     numbers: Numbers = {}
+    lines: list[str] = []
+    columns = 2 * VOCABULARY
     for dtype in ("float32", "bfloat16"):
-        x = narrow_array(_logits(PROBED_ROWS, 2 * VOCABULARY), dtype)
-        call = study_call(OPERATOR, {"input": x, "target": np.zeros(len(x), np.int64)})
+        call = _call(narrow_array(_logits(PROBED_ROWS, columns), dtype))
         before = widen_array(call.run().outputs["log_prob"])
-        numbers[dtype] = {
+        counts = {
             str(rows): different(before, widen_array(in_batch(call, rows)["log_prob"]))
             for rows in OTHER_BATCHES
         }
-    return numbers, [
-        Text(
+        batch = max(counts, key=counts.__getitem__)
+        numbers[dtype] = counts
+        line = Text(
             "{dtype}, {columns} columns, {rows} rows: of {size} log_prob, {found} differ as in a "
             "batch of {batch} rows",
             dtype=dtype,
-            columns=2 * VOCABULARY,
+            columns=columns,
             rows=PROBED_ROWS,
-            size=2 * VOCABULARY * PROBED_ROWS,
-            found=max(counts.values()),
-            batch=max(counts, key=lambda rows: counts[rows]),
+            size=columns * PROBED_ROWS,
+            found=counts[batch],
+            batch=batch,
         )
-        for dtype, counts in numbers.items()
-    ]
+        lines.append(line)
+    return numbers, lines
 
 
 def _offset() -> Shown:
     """Compare the error of log_prob with that of log_softmax, for logits around an offset."""
     numbers: Numbers = {}
+    lines: list[str] = []
     for offset in OFFSETS:
         x = _logits(OFFSET_ROWS, VOCABULARY, offset)
-        target = np.zeros(len(x), np.int64)
-        call = study_call(OPERATOR, {"input": x, "target": target})
+        call = _call(x)
         exact = formula(call.arguments, call.tensors, FP64)["log_prob"]
         fused = call.run().outputs["log_prob"]
         shifted = x - x.max(axis=1, keepdims=True)
-        logarithm = np.log(np.exp(shifted.astype(FP64)).sum(axis=1, keepdims=True))
-        apart = shifted - logarithm.astype(np.float32)
-        numbers[str(offset)] = {
-            "error": float(np.abs(fused - exact).max()),
-            "unfused": float(np.abs(apart - exact).max()),
-            "share": different(fused, apart) / x.size,
-        }
-    return numbers, [
-        Text(
+        apart = shifted - softmax_parts(shifted.astype(FP64))[1].astype(np.float32)
+        error, unfused = (float(np.abs(found - exact).max()) for found in (fused, apart))
+        share = different(fused, apart) / x.size
+        numbers[str(offset)] = {"error": error, "unfused": unfused, "share": share}
+        line = Text(
             "mean {offset}: largest error {error}, of log_softmax {unfused}; {share} differ",
-            offset=offset,
-            error=f"{found['error']:.1e}",
-            unfused=f"{found['unfused']:.1e}",
-            share=f"{100 * found['share']:.0f} %",
+            offset=str(offset),
+            error=f"{error:.1e}",
+            unfused=f"{unfused:.1e}",
+            share=f"{100 * share:.0f} %",
         )
-        for offset, found in numbers.items()
-    ]
+        lines.append(line)
+    return numbers, lines
 
 
 def _lost_rows() -> Shown:
     """Sum losses of 0 and 1 over so many rows that a core loses some."""
     cores = 48
     numbers: Numbers = {}
-    for core_rows in (kernels.PIECE_COLUMNS, kernels.PIECE_COLUMNS + 1):
+    for core_rows in (tiler.PIECE_COLUMNS, tiler.PIECE_COLUMNS + 1):
         rows = cores * core_rows
-        x = np.zeros((rows, 2), np.float32)
-        result = run(
-            OPERATOR, input=x, target=np.zeros(rows, np.int64), reduction="sum", limits="hardware"
-        )
+        x, target = np.zeros((rows, 2), np.float32), np.zeros(rows, np.int64)
+        result = run(OPERATOR, input=x, target=target, reduction="sum", limits="hardware")
         numbers[str(core_rows)] = float(result.outputs["loss"][0] / (rows * np.log(2)))
     return numbers, [
         Text(

@@ -5,25 +5,31 @@ The estimate takes the same instructions: nearly all have one source, so banks d
 Source: specification page ``cross_entropy_loss``, "Vector instructions, for timeline and estimate".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from npu_sim.framework.vocabulary import FP32_BYTES, Plan, TensorSpec
 from npu_sim.operators.shared.instructions import instructions_of
-from npu_sim.tiling.cross_entropy_loss import CORE_SUM_BYTES, CORE_SUM_FLOATS
+from npu_sim.operators.shared.labelled_rows.timeline import tensor_views
+from npu_sim.tiling.cross_entropy_loss import (
+    CORE_SUM_BYTES,
+    CORE_SUM_FLOATS,
+    HALF_PIECE,
+    PIECE_COLUMNS,
+)
 from npu_sim.timelines import (
     VECTOR_PIPES,
     Copy,
     Hold,
     Instruction,
     InstructionLists,
-    Node,
+    Nodes,
     Phase,
     Program,
     Step,
     Tile,
     View,
-    Work,
+    Works,
     fp32,
     ranged,
     row_pieces,
@@ -32,8 +38,6 @@ from npu_sim.timelines import (
     vector_tile,
 )
 
-PIECE, HALF = 8192, 4096
-"""Columns that one call of the sum takes, and those that its shorter form takes at once."""
 ROW = ("input", "fp32", "scalar A", "scalar B", "work")
 LOSSES = ("row losses", "row weights", "smoothing")
 LIVE = (*ROW, *LOSSES)
@@ -59,8 +63,11 @@ CORE_SUMS = Step(
 )
 ALL_SUMS = Step("loss", "core 0 adds the sums of all cores", (), ("loss",), live=("work",))
 
-Vector = Callable[[int], tuple[Work, ...]]
+Vector = Callable[[int], Works]
 """A function from a number of columns to their instructions."""
+
+blocks = partial(Instruction, "reduce_pair_or_block", "float32")
+"""Sum or maximum of every 8 neighbours."""
 
 
 class Call:
@@ -69,33 +76,34 @@ class Call:
     def __init__(self, plan: Plan) -> None:
         self.x = TensorSpec.parse(plan.arguments["input"])
         self.target = TensorSpec.parse(plan.arguments["target"])
-        self.rows, self.columns = self.x.shape
+        self.columns = self.x.shape[1]
         self.reduction = plan.arguments["reduction"]
         self.smooths = float(plan.arguments["label_smoothing"]) > 0
         self.weighted = plan.arguments.get("weight") is not None
 
-    def weights(self, columns: int) -> tuple[Copy, ...]:
+    def labels(self, rows: int) -> Copy:
+        """Return the copy of the labels of rows."""
+        return Copy(self.target.itemsize * rows, rows)
+
+    def weights(self, columns: int) -> Works:
         """Return the copy of weights of classes, if there are any."""
         return (Copy(FP32_BYTES * columns, columns),) if self.weighted else ()
 
-    def passes(
-        self, pieces: tuple[int, int, int], steps: Sequence[Step], vectors: Sequence[Vector]
-    ) -> tuple[tuple[Node, ...], ...]:
-        """Return the passes over a row, cut as by `row_pieces`: maximum, sum and log_prob."""
+    def one_pass(self, pieces: tuple[int, int, int], step: Step, vector: Vector) -> Nodes:
+        """Return one of the passes over a row, cut as by `row_pieces`."""
 
-        def piece(number: int, columns: int) -> tuple[Node, ...]:
-            again = Copy(self.x.itemsize * columns, columns)
-            first = Copy(again.bytes, columns, tensor_bytes=self.x.nbytes)
-            copies, out = [again if number else first], tuple[Work, ...]()
-            if steps[number].writes:
+        def piece(columns: int) -> Nodes:
+            size, out = self.x.itemsize * columns, Works()
+            first = Copy(size, columns, tensor_bytes=self.x.nbytes)
+            copies: Works = (first if step == MAXIMUM else Copy(size, columns),)
+            if step.writes:
                 out = (first,)
-                if self.smooths:
-                    copies += self.weights(columns)
-            return (vector_tile(tuple(copies), vectors[number](columns), out, steps[number]),)
+                copies += self.weights(columns) if self.smooths else ()
+            return (vector_tile(copies, vector(columns), out, step),)
 
-        return tuple(row_pieces(*pieces, partial(piece, number)) for number in range(len(steps)))
+        return row_pieces(*pieces, piece)
 
-    def last_phase(self, copied: Copy, vector: tuple[Work, ...] = ()) -> tuple[Phase, ...]:
+    def last_phase(self, copied: Copy, vector: Works = ()) -> tuple[Phase, ...]:
         """Return the phase in which core 0 adds the sums of all cores; none without reduction."""
         if self.reduction == "none":
             return ()
@@ -103,47 +111,42 @@ class Call:
         return (vector_phase("loss", {0: (last,)}),)
 
 
-def tensor_views(call: Call) -> tuple[View, ...]:
+def views_of(plan: Plan) -> tuple[View, ...]:
     """Return the tensors in the order in which they are drawn."""
-    by_row, by_column = {"rows": 1}, {"columns": 1}
-    by_loss = by_row if call.reduction == "none" else {}
-    weight = (View("weight", 1, call.columns, by_column=by_column),) if call.weighted else ()
-    return (
-        View("input", call.rows, call.columns, by_row, by_column),
-        View("target", call.rows, by_row=by_row),
-        *weight,
-        View("loss", call.rows if by_loss else 1, by_row=by_loss),
-        View("log_prob", call.rows, call.columns, by_row, by_column),
-    )
+    return tensor_views(plan, "input", "loss", "log_prob", {"columns": 1})
 
 
-def blocks(elements: int) -> Work:
-    """Return a sum or maximum of every 8 neighbours."""
-    return Instruction("reduce_pair_or_block", "float32", elements)
-
-
-def sums(count: int) -> tuple[Work, ...]:
+def sums(count: int) -> Works:
     """Return the instructions of a sum or maximum of up to 8192 values (page, "sums")."""
-    if count == PIECE:
-        return blocks(PIECE), blocks(PIECE // 8), blocks(PIECE // 64), fp32.add_up(PIECE // 512)
-    if count <= HALF:
+    if count == PIECE_COLUMNS:
+        return (
+            blocks(PIECE_COLUMNS),
+            blocks(PIECE_COLUMNS // 8),
+            blocks(PIECE_COLUMNS // 64),
+            fp32.add_up(PIECE_COLUMNS // 512),
+        )
+    if count <= HALF_PIECE:
         whole, rest = count // 64 * 64, count % 64
         parts = tuple(fp32.add_up(part) for part in (whole, rest) if part)
         return *parts, fp32.add_up(-(-count // 64))
-    return blocks(HALF), blocks(HALF // 8), fp32.add_up(HALF // 64), *sums(count - HALF)
+    return (
+        blocks(HALF_PIECE),
+        blocks(HALF_PIECE // 8),
+        fp32.add_up(HALF_PIECE // 64),
+        *sums(count - HALF_PIECE),
+    )
 
 
-def maxima(count: int) -> tuple[Work, ...]:
+def maxima(count: int) -> Works:
     """Return the instructions of the maximum of up to 8192 values."""
-    times = 2 if HALF < count < PIECE else 1
+    times = 2 if HALF_PIECE < count < PIECE_COLUMNS else 1
     return *sums(count), fp32.combine(1, times=times)
 
 
-def in_pieces(columns: int, piece: Vector) -> tuple[Work, ...]:
+def in_pieces(columns: int, piece: Vector) -> Works:
     """Return the instructions of a chunk, which is cut into pieces of 8192 columns."""
-    whole, rest = divmod(columns, PIECE)
-    last = piece(rest) if rest else ()
-    return *(work for _ in range(whole) for work in piece(PIECE)), *last
+    whole, rest = divmod(columns, PIECE_COLUMNS)
+    return whole * piece(PIECE_COLUMNS) + (piece(rest) if rest else ())
 
 
 def program(plan: Plan) -> Program:
@@ -158,31 +161,33 @@ def program(plan: Plan) -> Program:
     )
     not_counted = "the scalar unit's additions of pieces, and its reads of maximum, sum and label"
     assumptions = ("no row is ignored",) if call.smooths else ()
-    return Program(phases, (not_counted,), assumptions=assumptions, views=tensor_views(call))
+    return Program(phases, (not_counted,), assumptions=assumptions, views=views_of(plan))
 
 
 def _rows(plan: Plan, call: Call, kinds: int) -> Phase:
     """Return the phase in which every core computes its rows, and the losses of them."""
     tiling, size = plan.tiling, call.x.itemsize
+    chunks = tiling["inputUbSize"], tiling["ubLoopNum"], tiling["ubTailNum"]
 
-    def maximum(columns: int) -> tuple[Work, ...]:
-        return *fp32.widen(columns, size), *in_pieces(columns, maxima)
+    def row_pass(step: Step, vector: Vector) -> Nodes:
+        widened = partial(fp32.widen, element_bytes=size)
+        return call.one_pass(chunks, step, lambda columns: widened(columns) + vector(columns))
 
-    def total(columns: int) -> tuple[Work, ...]:
-        exps = fp32.combine_scalar(columns), fp32.exp_root_or_quotient(columns)
-        return *fp32.widen(columns, size), *exps, *in_pieces(columns, sums)
+    def exps(columns: int) -> Works:
+        return fp32.combine_scalar(columns), fp32.exp_root_or_quotient(columns)
 
-    def log_prob(columns: int) -> tuple[Work, ...]:
+    def log_prob(columns: int) -> Works:
         product = (fp32.combine(columns),) if call.weighted else ()
         smoothing = (*product, *in_pieces(columns, sums)) if call.smooths else ()
-        results = fp32.combine_scalar(columns), *fp32.narrow(columns, size)
-        return *fp32.widen(columns, size), *results, *smoothing
+        return fp32.combine_scalar(columns), *fp32.narrow(columns, size), *smoothing
 
-    chunks = tiling["inputUbSize"], tiling["ubLoopNum"], tiling["ubTailNum"]
-    first, second, third = call.passes(chunks, (MAXIMUM, SUM, LOG_PROB), (maximum, total, log_prob))
-    looked_up = Copy(call.target.itemsize, 1), *call.weights(1)
-    label = vector_tile(looked_up, (fp32.exp_root_or_quotient(1),), step=LABEL)
-    row = (*first, *second, label, *third)
+    looked_up = call.labels(1), *call.weights(1)
+    row = (
+        *row_pass(MAXIMUM, lambda columns: in_pieces(columns, maxima)),
+        *row_pass(SUM, lambda columns: exps(columns) + in_pieces(columns, sums)),
+        vector_tile(looked_up, (fp32.exp_root_or_quotient(1),), step=LABEL),
+        *row_pass(LOG_PROB, log_prob),
+    )
     cores = {
         core: (*ranged("rows", *rows, 1, lambda _: row), _ending(call, rows[1] - rows[0], kinds))
         for core, rows in rows_of_cores(plan).items()
@@ -195,16 +200,11 @@ def _rows(plan: Plan, call: Call, kinds: int) -> Phase:
 
 def _ending(call: Call, rows: int, kinds: int) -> Tile:
     """Return the tile in which a core ends the losses of its rows."""
-    product = fp32.combine(rows)
+    product, size = fp32.combine(rows), call.x.itemsize
     if call.reduction == "none":
         scaled = fp32.combine_scalar(rows, times=1 + call.smooths)
-        vector = (
-            product,
-            scaled,
-            *((product,) * call.smooths),
-            *fp32.narrow(rows, call.x.itemsize),
-        )
-        return vector_tile((), vector, (Copy(call.x.itemsize * rows, rows),), ROW_LOSSES)
+        vector = (product, scaled, *((product,) * call.smooths), *fp32.narrow(rows, size))
+        return vector_tile((), vector, (Copy(size * rows, rows),), ROW_LOSSES)
     vector = (product, *(in_pieces(rows, sums) * kinds))
     return vector_tile((), vector, (Copy(FP32_BYTES, 1, times=kinds),), CORE_SUMS)
 

@@ -16,15 +16,15 @@ from npu_sim.framework.vocabulary import (
     Dtype,
     Run,
     TensorSpec,
-    Text,
     caveat,
     core_ranges,
     numpy_dtype,
 )
 from npu_sim.operators.shared.labelled_rows.compute import (
-    BLOCK_ELEMENTS,
     draw_labels,
     label_failure,
+    row_blocks,
+    row_weights,
 )
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
@@ -64,18 +64,9 @@ def check_labels(survey: "Survey", target: Array, case: Case) -> Iterator[Caveat
         361001 for a label outside [0, C) that is not ignore_index; the message gives the position
         and value of the first one.
     """
-    columns, ignored = case.row.C, case.row.ignore_index
+    ignored = case.row.ignore_index
     if survey.out_of_range >= 0:
-        raise label_failure(
-            target,
-            survey.out_of_range,
-            columns,
-            Text(
-                "0 <= label < {columns}, or ignore_index = {ignored}; nothing was written",
-                columns=columns,
-                ignored=ignored,
-            ),
-        )
+        raise label_failure(case, target, survey.out_of_range)
     yield from all_ignored(case, survey.ignored)
     if ignored < 0 and survey.ignored:
         yield caveat(
@@ -125,23 +116,15 @@ def all_ignored(case: Case, ignored: int) -> Iterator[Caveat]:
 
 def formula(arguments: Any, tensors: Arrays, precision: Dtype) -> Arrays:
     """Return the gradient by its formula (page, "Formulas"), computed in ``precision``."""
-    log_prob, target = tensors["log_prob"], tensors["target"]
-    counted = target != arguments.ignore_index
-    inside = np.where((target >= 0) & (target < log_prob.shape[1]), target, 0)
-    weight = (
-        np.where(counted, tensors["weight"].astype(precision)[inside], 0).astype(precision)
-        if tensors.get("weight") is not None
-        else counted.astype(precision)
-    )
-    gradient = np.broadcast_to(tensors["grad_loss"].astype(precision).reshape(-1), target.shape)
+    log_prob = tensors["log_prob"]
+    counted, inside, weight = row_weights(arguments, tensors, log_prob.shape[1], precision)
+    gradient = np.broadcast_to(tensors["grad_loss"].astype(precision).reshape(-1), weight.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = arguments.reduction == "mean"
         divisor = weight.sum(dtype=precision) if mean else precision.type(1)
         nll = gradient * weight / divisor
         out = np.empty(log_prob.shape, precision)
-        step = max(1, BLOCK_ELEMENTS // log_prob.shape[1])
-        for begin in range(0, target.size, step):
-            block = slice(begin, begin + step)
+        for block in row_blocks(log_prob.shape):
             out[block] = np.exp(log_prob[block].astype(precision)) * nll[block, None]
         out[np.flatnonzero(counted), inside[counted]] -= nll[counted]
     return {"x_grad": out}
@@ -171,8 +154,7 @@ def log_probabilities(spec: TensorSpec, rng: "np.random.Generator") -> Array:
     out = np.empty(spec.shape, numpy_dtype(spec.dtype))
     if not out.size:
         return out
-    step = max(1, BLOCK_ELEMENTS // spec.shape[1])
-    for begin in range(0, spec.shape[0], step):
-        logits = rng.standard_normal(out[begin : begin + step].shape, np.float32)
-        out[begin : begin + step] = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    for block in row_blocks(spec.shape):
+        logits = rng.standard_normal(out[block].shape, np.float32)
+        out[block] = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     return out

@@ -10,7 +10,6 @@ from typing import Any
 from npu_sim.framework.vocabulary import (
     ASCEND_950,
     FLOAT_DTYPES,
-    INT64_MAX,
     INVALID,
     SHORT_NAMES,
     TILING_FAILURE,
@@ -24,7 +23,6 @@ from npu_sim.framework.vocabulary import (
     Number,
     Operator,
     Output,
-    Switch,
     Tensor,
     TensorSpec,
     Text,
@@ -32,7 +30,16 @@ from npu_sim.framework.vocabulary import (
     checks,
     joined,
 )
-from npu_sim.operators.shared.labelled_rows.declaration import check_reduction, float_dtypes
+from npu_sim.operators.shared.labelled_rows.declaration import (
+    IGNORE_INDEX,
+    REDUCTION,
+    REDUCTION_AXIS,
+    TARGET,
+    WEIGHT,
+    WEIGHTED,
+    check_reduction,
+    float_dtypes,
+)
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
 
@@ -232,20 +239,9 @@ OPERATOR = Operator(
             samples=0,
         ),
         Tensor("log_prob", "N C", "log-softmax of the forward pass, (N, C)", "dtype", samples=0),
-        Tensor(
-            "target", "N", "label of every row, (N,), int64", "int64", samples=0, addresses=True
-        ),
-        Tensor(
-            "weight",
-            "C",
-            "weight of every label, (C,), fp32",
-            "float32",
-            document="weightOptional",
-            optional=True,
-        ),
-        Attribute(
-            "reduction", str, "reduction of the losses of the rows: none, mean or sum", "mean"
-        ),
+        TARGET,
+        WEIGHT,
+        REDUCTION,
         Attribute(
             "ignore_index",
             int,
@@ -282,16 +278,9 @@ OPERATOR = Operator(
     ),
     axes=(
         Word("dtype", "dtype of log_prob and grad_loss", FLOAT_DTYPES, "float32"),
-        Word("reduction", "reduction", tiler.REDUCTIONS, "mean"),
-        Switch("weighted", "whether weight is given", aliases=("weight_given",), tensor="weight"),
-        Number(
-            "ignore_index",
-            "ignore_index",
-            -100,
-            low=-INT64_MAX - 1,
-            high=INT64_MAX,
-            aliases=("ignoreIndex",),
-        ),
+        REDUCTION_AXIS,
+        WEIGHTED,
+        IGNORE_INDEX,
         Number(
             "C",
             "classes, last axis of log_prob",

@@ -26,6 +26,7 @@ from npu_sim.framework.vocabulary import (
     ub_memory,
     vector_plan,
 )
+from npu_sim.operators.shared.labelled_rows.plan import path_of
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
 EXACT_LABELS = 16777216
@@ -35,10 +36,12 @@ EXACT_LABELS = 16777216
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     tiling = case.tiling
+    pieces = tiling.column_loop + (tiling.column_tail > 0)
+    row = "whole rows" if pieces == 1 else Text("rows in {pieces} pieces", pieces=pieces)
     return vector_plan(
         case,
         Description(
-            path=_path(case),
+            path=path_of(case, row),
             path_reason=Text(
                 "C {c} {compared} {column_budget} columns that fit; pieces are multiples of {unit} "
                 "columns",
@@ -64,16 +67,6 @@ def describe(case: Case) -> Description:
         workspace=kernel_parts(
             case, {"sums of the cores": tiler.core_sum_bytes(case.device.vector_cores)}
         ),
-    )
-
-
-def _path(case: Case) -> str:
-    pieces = case.tiling.column_loop + (case.tiling.column_tail > 0)
-    return Text(
-        "{row}, {reduction}, {weight}",
-        row="whole rows" if pieces == 1 else Text("rows in {pieces} pieces", pieces=pieces),
-        reduction=case.arguments.reduction,
-        weight="with weight" if case.row.weighted else "no weight",
     )
 
 

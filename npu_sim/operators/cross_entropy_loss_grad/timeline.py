@@ -6,7 +6,8 @@ Source: specification page ``cross_entropy_loss_grad``, "Tiling" and "Kernel and
 from collections.abc import Callable
 
 from npu_sim.framework.vocabulary import Plan, TensorSpec, Text, itemsize
-from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE
+from npu_sim.operators.shared.labelled_rows.timeline import tensor_views
+from npu_sim.tiling.cross_entropy_loss_grad import MEAN
 from npu_sim.timelines import (
     Copy,
     Instruction,
@@ -44,22 +45,12 @@ def program(plan: Plan) -> Program:
     not_counted = ["clearing the target's column"]
     if (plan.tiling_key or 0) % 10 == 1:
         not_counted.append("reading weights by label")
-    return Program(tuple(phases), tuple(not_counted), views=tensor_views(plan))
+    return Program(tuple(phases), tuple(not_counted), views=views_of(plan))
 
 
-def tensor_views(plan: Plan) -> tuple[View, ...]:
+def views_of(plan: Plan) -> tuple[View, ...]:
     """Return the tensors in the order in which they are drawn."""
-    rows, columns = TensorSpec.parse(plan.arguments["log_prob"]).shape
-    loss = TensorSpec.parse(plan.arguments["grad_loss"])
-    by_row, by_column = {"rows": 1}, {"columns": 1}
-    weight = (View("weight", 1, columns),) if plan.arguments.get("weight") is not None else ()
-    return (
-        View("log_prob", rows, columns, by_row, by_column),
-        View("target", rows, by_row=by_row),
-        *weight,
-        View("grad_loss", loss.numel, by_row=by_row if plan.tiling["reduction"] == NONE else {}),
-        View("out", rows, columns, by_row, by_column),
-    )
+    return tensor_views(plan, "log_prob", "grad_loss", "out")
 
 
 def _masks(rows: int) -> tuple[Works, Works]:

@@ -12,32 +12,34 @@ import numpy as np
 from npu_sim.cores import Device
 from npu_sim.tiling import cross_entropy_loss as common
 from npu_sim.tiling.ascend_950.cross_entropy_loss_grad import (
-    MASKED_STEP,
-    SMOOTHED_STEP,
+    LARGEST_KEY,
+    REDUCTION_STEP,
     TARGET_BYTES,
-    WEIGHTED_STEP,
+    key_of,
 )
-from npu_sim.tiling.ascend_950.cross_entropy_loss_grad import REDUCTION_STEP as REDUCTION_STEP
-from npu_sim.tiling.ascend_950.cross_entropy_loss_grad import TARGET_DTYPES as TARGET_DTYPES
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
     FP32_BYTES,
     SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
+    VECTOR_LANES,
     Field,
-    Part,
+    Range,
     Raw,
     align,
     align_down,
+    alignment,
     bit_length,
     ceil_div,
     element_bytes,
+    even_range,
     largest_power,
     nothing,
     raw_planner,
     to_fp32,
     vendor_fields,
 )
+from npu_sim.tiling.cross_entropy_loss_grad import NONE, TARGET_DTYPES
 
 CUT_COLUMNS, EMPTY, WHOLE_ROWS = 0, 1, 2
 """Lowest 8 bits of the tiling key (page, "sch")."""
@@ -47,7 +49,6 @@ WORKSPACE_SUM_BYTES = 4 * CORE_SUM_BYTES
 """Workspace of a core of the SoC for its sums."""
 PASS_ROWS = 64
 """Rows whose labels are in the Unified Buffer at a time, where columns are cut."""
-LANES = 64
 LABEL_WEIGHT_BYTES = FP32_BYTES * PASS_ROWS
 """Buffer of the weights of the labels of cut rows."""
 
@@ -58,10 +59,10 @@ class Problem(NamedTuple):
     N: int
     C: int
     dtype: int
-    target_dtype: int
     weighted: int
     label_smoothing: int
     reduction: int
+    target_dtype: int
     ignore_index: int
 
 
@@ -96,7 +97,7 @@ class Tiling(NamedTuple):
         Field(
             "tiling key: 2 whole rows, 0 cut rows, 1 empty; plus 2^8 times the reduction, 2^16 "
             "with weight, 2^24 with smoothing, 2^32 with an ignore_index of 0 or more",
-            str(WHOLE_ROWS + 2 * REDUCTION_STEP + WEIGHTED_STEP + SMOOTHED_STEP + MASKED_STEP),
+            str(LARGEST_KEY),
         ),
     ]
     workspace_bytes: Annotated[
@@ -114,39 +115,29 @@ class Tiling(NamedTuple):
     core_rows: Annotated[int, Field("rows of the other cores", "N", "frontCoreNSize")]
     classes: Annotated[int, Field("classes", vendor="C")]
     input_buffers: Annotated[int, Field("buffers of the input", "2", "db")]
-    passes: Annotated[Passes, Part()]
-    blocks: Annotated[Blocks, Part()]
+    passes: Passes
+    blocks: Blocks
 
 
-NO_TILING: Tiling = nothing(Tiling)
+NO_TILING = nothing(Tiling)
 UNSET = {
-    WHOLE_ROWS: frozenset(
-        ("onceNSizeT", "cLoopTimes", "cOnceNumTail", "kTimesTail", "kTimes", "cacheStart")
-    ),
-    CUT_COLUMNS: frozenset(("db",)),
-    EMPTY: frozenset(
-        (
-            "onceNSize", "onceNSizeT", "nLoopTimesB", "nLoopTimesT", "nTailNumB", "nTailNumT",
-            "cLoopTimes", "cOnceNum", "cOnceNumTail", "kTimesTail", "kTimes", "cacheStart",
-        )
-    ),
-}  # fmt: skip
+    WHOLE_ROWS: "onceNSizeT cLoopTimes cOnceNumTail kTimesTail kTimes cacheStart",
+    CUT_COLUMNS: "db",
+    EMPTY: "onceNSize onceNSizeT nLoopTimesB nLoopTimesT nTailNumB nTailNumT cLoopTimes cOnceNum "
+    "cOnceNumTail kTimesTail kTimes cacheStart",
+}
 """Fields of the vendor's structure that a schedule leaves as they were in memory (page)."""
 
 
-def schedule_of(tiling: Tiling) -> int:
-    """Return whether rows are whole (2), cut (0), or there is none (1)."""
-    return tiling.tiling_key % REDUCTION_STEP
-
-
-def padded_columns(problem: Problem) -> int:
-    """Return the columns of a row in whole blocks (page, "a")."""
-    return align(problem.C, BLOCK_BYTES // element_bytes(problem.dtype))
+def schedule_of(plan: Any) -> int:
+    """Return whether rows of a plan or tiling are whole (2), cut (0), or there is none (1)."""
+    schedule: int = plan.tiling_key % REDUCTION_STEP
+    return schedule
 
 
 def sum_scratch(columns: int, rows: int) -> int:
     """Return the bytes that the library's sum needs beside its rows (page, "tmp")."""
-    if columns <= LANES:
+    if columns <= VECTOR_LANES:
         return 0
     power = largest_power(columns)
     if power == columns and rows > 1:
@@ -154,32 +145,20 @@ def sum_scratch(columns: int, rows: int) -> int:
     return FP32_BYTES * power * rows
 
 
-def whole_rows(problem: Problem, input_buffers: int, device: Device) -> int:
-    """Return the rows that the Unified Buffer holds at a time; 0 where none is kept whole."""
-    columns, size = padded_columns(problem), element_bytes(problem.dtype)
-    row = 2 * input_buffers * columns * size + 8 * columns + size
-    row += TARGET_BYTES[problem.target_dtype] + 24
-    room = device.ub_bytes - FP32_BYTES * columns - 2 * CORE_SUM_BYTES
-    if room < 0:
-        return 0
-    most = (room - sum_scratch(columns, room // row)) // row
-    return most if most >= BLOCK_BYTES // size else 0
+def whole_rows(problem: Any, device: Device) -> tuple[int, int]:
+    """Return the rows that the Unified Buffer holds at a time, and the buffers of the input.
 
-
-def key_of(problem: Problem, schedule: int) -> int:
-    """Return the tiling key; that of an empty call has the reduction alone."""
-    key = schedule + REDUCTION_STEP * problem.reduction
-    if schedule == EMPTY:
-        return key
-    masked = 1 if problem.ignore_index >= 0 else 0
-    attributes = WEIGHTED_STEP * problem.weighted + SMOOTHED_STEP * problem.label_smoothing
-    return key + attributes + MASKED_STEP * masked
-
-
-def workspace_of(problem: Problem, device: Device) -> int:
-    """Return the bytes of workspace."""
-    sums = 0 if problem.reduction == common.NONE else WORKSPACE_SUM_BYTES * device.vector_cores
-    return SYSTEM_WORKSPACE_BYTES + sums
+    Both are 0 where no row is kept whole.
+    """
+    size, columns = element_bytes(problem.dtype), align(problem.C, alignment(problem.dtype))
+    room = max(device.ub_bytes - FP32_BYTES * columns - 2 * CORE_SUM_BYTES, 0)
+    for input_buffers in (2, 1):
+        row = 2 * input_buffers * columns * size + 8 * columns + size
+        row += TARGET_BYTES[problem.target_dtype] + 24
+        most = (room - sum_scratch(columns, room // row)) // row
+        if most >= alignment(problem.dtype):
+            return most, input_buffers
+    return 0, 0
 
 
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
@@ -188,28 +167,29 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     ``status`` is 1 (the product's 561002) without cores, without columns, and on a chip whose
     Unified Buffer does not hold a block of columns.
     """
-    cores = device.vector_cores
+    cores, reduction = device.vector_cores, problem.reduction
     if cores <= 0 or (problem.C == 0 and problem.N > 0):
         return NO_TILING
     used, input_buffers = max(min(problem.N, cores), 1), 1
-    schedule, passes, blocks = EMPTY, NO_TILING.passes, NO_TILING.blocks
+    key, passes, blocks = key_of(EMPTY, reduction, 0, 0, 0), NO_TILING.passes, NO_TILING.blocks
     core_rows = problem.N // used
     if problem.N > 0:
-        input_buffers, most = 2, whole_rows(problem, 2, device)
-        if most == 0:
-            input_buffers, most = 1, whole_rows(problem, 1, device)
+        schedule = CUT_COLUMNS
+        most, input_buffers = whole_rows(problem, device)
         if most > 0:
             schedule, passes = WHOLE_ROWS, whole_passes(problem.N, used, most)
-            blocks = Blocks(padded_columns(problem), 0, 0, 0, 0, 0)
+            blocks = Blocks(align(problem.C, alignment(problem.dtype)), 0, 0, 0, 0, 0)
         else:
-            schedule, passes = CUT_COLUMNS, cut_passes(core_rows)
-            blocks, input_buffers = cut_blocks(problem, device), 0
+            passes, blocks = cut_passes(core_rows), cut_blocks(problem, device)
             if blocks.columns == 0:
                 return NO_TILING
+        masked = problem.ignore_index >= 0
+        key = key_of(schedule, reduction, problem.weighted, problem.label_smoothing, masked)
+    sums = 0 if reduction == NONE else WORKSPACE_SUM_BYTES * cores
     return Tiling(
         status=SUCCESS,
-        tiling_key=key_of(problem, schedule),
-        workspace_bytes=workspace_of(problem, device),
+        tiling_key=key,
+        workspace_bytes=SYSTEM_WORKSPACE_BYTES + sums,
         schedule_mode=1,
         block_dim=used,
         front_cores=problem.N % used,
@@ -225,47 +205,33 @@ def whole_passes(rows: int, used: int, most: int) -> Passes:
     """Return the passes over whole rows; the last one is not counted."""
     core_rows, longest = rows // used, ceil_div(rows, used)
     step = min(most, longest)
-    count, count_tail = ceil_div(longest, step) - 1, ceil_div(core_rows, step) - 1
-    last, last_tail = longest - step * count, core_rows - step * count_tail
-    return Passes(step, 0, count, count_tail, last, last_tail)
+    loops, loops_tail = (longest - 1) // step, (core_rows - 1) // step
+    last, last_tail = longest - step * loops, core_rows - step * loops_tail
+    return Passes(step, 0, loops, loops_tail, last, last_tail)
 
 
 def cut_passes(core_rows: int) -> Passes:
     """Return the passes over cut rows; a last one that is not shorter has 0 rows."""
     longest = core_rows + 1
     step, step_tail = min(longest, PASS_ROWS), min(core_rows, PASS_ROWS)
-    return Passes(
-        step,
-        step_tail,
-        ceil_div(longest, step),
-        ceil_div(core_rows, step_tail),
-        longest % step,
-        core_rows % step_tail,
-    )
-
-
-def cut_buffers(problem: Problem) -> tuple[int, int]:
-    """Return the bytes of the buffers beside the blocks of a cut row, and those of a column."""
-    size, smooths = element_bytes(problem.dtype), problem.label_smoothing
-    fixed = 2 * BLOCK_BYTES + PASS_ROWS * (FP32_BYTES + TARGET_BYTES[problem.target_dtype])
-    fixed += (smooths + problem.weighted) * FP32_BYTES * PASS_ROWS
-    if problem.reduction != common.NONE:
-        fixed += CORE_SUM_BYTES
-    return fixed, 2 * size + 8 + FP32_BYTES * smooths * (1 + problem.weighted)
+    loops, loops_tail = ceil_div(longest, step), ceil_div(core_rows, step_tail)
+    return Passes(step, step_tail, loops, loops_tail, longest % step, core_rows % step_tail)
 
 
 def cut_blocks(problem: Problem, device: Device) -> Blocks:
     """Return the blocks of a cut row, of which the tree over them must fit too; 0 columns: none."""
-    fixed, column = cut_buffers(problem)
-    free, step = device.ub_bytes - fixed, BLOCK_BYTES // element_bytes(problem.dtype)
-    columns = align_down(max(free, 0) // column, step)
-    while columns > 0:
+    smooths, step = problem.label_smoothing, alignment(problem.dtype)
+    label = FP32_BYTES * (1 + smooths + problem.weighted) + TARGET_BYTES[problem.target_dtype]
+    free = device.ub_bytes - 2 * BLOCK_BYTES - PASS_ROWS * label
+    if problem.reduction != NONE:
+        free -= CORE_SUM_BYTES
+    column = 2 * element_bytes(problem.dtype) + 8 + FP32_BYTES * smooths * (1 + problem.weighted)
+    for columns in range(align_down(max(free, 0) // column, step), 0, -step):
         count = ceil_div(problem.C, columns)
         sums = largest_power(count)
         levels = bit_length(sums) - 1
         if BLOCK_BYTES * (levels + 1) <= free - column * columns:
             return Blocks(columns, count, problem.C % columns, sums, count - sums, levels)
-        columns -= step
     return NO_TILING.blocks
 
 
@@ -274,7 +240,7 @@ def whole_buffers(row: Any, tiling: Tiling) -> dict[str, int]:
     size, columns, rows = element_bytes(row.dtype), tiling.blocks.columns, tiling.passes.rows
     numbers = align(FP32_BYTES * rows, BLOCK_BYTES)
     elements = columns * rows
-    reduces = row.reduction != common.NONE
+    reduces = row.reduction != NONE
     return {
         "sum of a core": CORE_SUM_BYTES if reduces else 0,
         "sums of the cores": CORE_SUM_BYTES if reduces else 0,
@@ -299,7 +265,7 @@ def cut_row_buffers(row: Any, tiling: Tiling) -> dict[str, int]:
 
     With ``mean`` and no weight, the kernel has `LABEL_WEIGHT_BYTES` more.
     """
-    columns, reduces = tiling.blocks.columns, row.reduction != common.NONE
+    columns, reduces = tiling.blocks.columns, row.reduction != NONE
     block, numbers = FP32_BYTES * columns, FP32_BYTES * PASS_ROWS
     return {
         "input": 2 * element_bytes(row.dtype) * columns,
@@ -331,10 +297,9 @@ def low_bits(label: int) -> int:
     return (label + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
-def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
+def row_range(tiling: Tiling, core: int) -> Range:
     """Return the half-open range of rows that a core takes."""
-    start = core * tiling.core_rows + min(core, tiling.front_cores)
-    return start, start + tiling.core_rows + int(core < tiling.front_cores)
+    return even_range(core, tiling.core_rows, tiling.front_cores)
 
 
 def factors(label_smoothing: float, columns: int) -> tuple[np.float32, np.float32]:
@@ -347,12 +312,9 @@ def factors(label_smoothing: float, columns: int) -> tuple[np.float32, np.float3
 def vendor_structure(tiling: Any, arguments: Mapping[str, Any], rules: Any) -> Raw:
     """Return the tiling data under the vendor's names; None for what the planner never sets."""
     whole, by_class = factors(arguments["label_smoothing"], tiling.classes)
-    unset = UNSET[schedule_of(tiling)]
-    fields = {
-        name: None if name in unset else value for name, value in vendor_fields(tiling).items()
-    }
     return {
-        **fields,
+        **vendor_fields(tiling),
+        **dict.fromkeys(UNSET[schedule_of(tiling)].split()),
         "ignoreIndex": arguments["ignore_index"],
         "labelSmooth1": float(f"{whole:.9g}"),
         "labelSmoothC": float(f"{by_class:.9g}"),
@@ -361,16 +323,12 @@ def vendor_structure(tiling: Any, arguments: Mapping[str, Any], rules: Any) -> R
 
 def problem_of(inputs: Raw, rules: Any) -> Problem | None:
     """Return the problem of the raw planner's inputs; of weight, its first axis alone matters."""
-    if inputs["target_dtype"] not in TARGET_DTYPES or len(inputs["input_shape"]) != 2:
+    if len(inputs["input_shape"]) != 2 or len(inputs["target_shape"]) != 1:
         return None
-    if len(inputs["target_shape"]) != 1:
-        return None
-    found = common.problem_of({**inputs, "target_dtype": "int64"}, rules)
+    found = common.problem_of(inputs, rules, TARGET_DTYPES)
     if found is None:
         return None
-    target_dtype = TARGET_DTYPES.index(inputs["target_dtype"])
-    ignored = inputs["ignore_index"]
-    return Problem(*found[:3], target_dtype, *found[3:], ignored)
+    return Problem(*found, TARGET_DTYPES.index(inputs["target_dtype"]), inputs["ignore_index"])
 
 
 KERNELS = {"cross_entropy_loss": raw_planner(problem_of, tile, vendor_structure)}

@@ -34,10 +34,13 @@ from npu_sim.tiling.cross_entropy_loss_grad import (
     NONE,
     REDUCTIONS,
     TAIL_COLUMNS,
+    TARGET_DTYPES,
+    FrontCores,
+    ReductionCode,
+    TailCores,
     vendor_structure,
 )
 
-TARGET_DTYPES = ("int64", "int32")
 TARGET_BYTES = (8, 4)
 """Bytes of a label, by the position of its dtype."""
 
@@ -45,6 +48,7 @@ WHOLE_ROWS, CUT_COLUMNS, EMPTY = 1, 0, 2
 """Lowest 8 bits of the tiling key (page, "sch")."""
 REDUCTION_STEP, WEIGHTED_STEP, SMOOTHED_STEP, MASKED_STEP = 1 << 8, 1 << 16, 1 << 24, 1 << 32
 """Places of the other template values in the tiling key."""
+LARGEST_KEY = EMPTY + 2 * REDUCTION_STEP + WEIGHTED_STEP + SMOOTHED_STEP + MASKED_STEP
 
 LABEL_ROWS, PIECE_COLUMNS, LEAST_ROW_ELEMENTS = 256, 128, 256
 """Where columns are cut: most rows of a core whose labels are in the Unified Buffer at a time; a
@@ -119,7 +123,7 @@ class Tiling(NamedTuple):
         Field(
             "tiling key: 1 whole rows, 0 cut rows, 2 empty; plus 2^8 times the reduction, 2^16 "
             "with weight, 2^24 with smoothing, 2^32 with an ignore_index of 0 or more",
-            str(WHOLE_ROWS + 2 * REDUCTION_STEP + WEIGHTED_STEP + SMOOTHED_STEP + MASKED_STEP),
+            str(LARGEST_KEY),
         ),
     ]
     block_dim: Annotated[int, Field("cores of the launch", "vector_cores")]
@@ -129,16 +133,12 @@ class Tiling(NamedTuple):
             "workspace of the kernel", f"{SYSTEM_WORKSPACE_BYTES} + {CORE_SUM_BYTES} * vector_cores"
         ),
     ]
-    reduction: Annotated[int, Field("reduction code", vendor="reduction")]
+    reduction: ReductionCode
     rows: Annotated[int, Field("rows; 0 for an empty call", "N", "rowVal")]
     columns: Annotated[int, Field("columns; 0 for an empty call", "C", "colVal")]
     used_cores: Annotated[int, Field("cores with rows", "vector_cores", "usedCoreNum")]
-    front_cores: Annotated[
-        int, Field("cores that take front_rows rows", "vector_cores", "frontCoreNum")
-    ]
-    tail_cores: Annotated[
-        int, Field("cores that take tail_rows rows", "vector_cores", "tailCoreNum")
-    ]
+    front_cores: FrontCores
+    tail_cores: TailCores
     front_rows: Annotated[int, Field("rows of the first cores", "N", "frontRowNum")]
     tail_rows: Annotated[int, Field("rows of the other cores", "N", "tailRowNum")]
     align_columns: Annotated[
@@ -214,10 +214,10 @@ def weight_blocks(problem: Problem, piece: int) -> WeightBlocks:
     return WeightBlocks(times, piece, tail, tail_times, align(tail, 8), 64 * bit_length(times - 1))
 
 
-def key_of(problem: Problem, schedule: int) -> int:
-    """Return the tiling key."""
-    attributes = WEIGHTED_STEP * problem.weighted + SMOOTHED_STEP * problem.smoothed
-    return schedule + REDUCTION_STEP * problem.reduction + attributes + MASKED_STEP * problem.masked
+def key_of(schedule: int, reduction: int, weighted: int, smoothed: int, masked: int) -> int:
+    """Return the tiling key of a call, whose attributes are 0 or 1."""
+    attributes = WEIGHTED_STEP * weighted + SMOOTHED_STEP * smoothed + MASKED_STEP * masked
+    return schedule + REDUCTION_STEP * reduction + attributes
 
 
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
@@ -257,9 +257,10 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         pass_elements = columns
         if problem.weighted and problem.smoothed:
             blocks = weight_blocks(problem, columns)
+    weighted, smoothed, masked = problem.weighted, problem.smoothed, problem.masked
     return Tiling(
         status=SUCCESS,
-        tiling_key=key_of(problem, schedule),
+        tiling_key=key_of(schedule, problem.reduction, weighted, smoothed, masked),
         block_dim=used_cores,
         workspace_bytes=SYSTEM_WORKSPACE_BYTES + CORE_SUM_BYTES * cores,
         reduction=problem.reduction,

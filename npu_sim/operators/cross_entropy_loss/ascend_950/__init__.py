@@ -6,14 +6,28 @@ Source: specification page ``cross_entropy_loss_950``.
 """
 
 from npu_sim.framework.operator import Differences
-from npu_sim.framework.vocabulary import SYSTEM_WORKSPACE_BYTES, Assumed
-from npu_sim.operators.cross_entropy_loss.ascend_950 import declaration
+from npu_sim.framework.vocabulary import SYSTEM_WORKSPACE_BYTES, TILING_FAILURE, Assumed, checks
+from npu_sim.operators.cross_entropy_loss import declaration
+from npu_sim.operators.shared.labelled_rows.declaration import (
+    IGNORE_INDEX,
+    TARGET_DTYPE,
+    check_reduction,
+    with_int32_labels,
+)
 from npu_sim.tiling.ascend_950 import cross_entropy_loss as tiler
+from npu_sim.tiling.cross_entropy_loss_grad import TARGET_DTYPES
 
 DIFFERENCES = Differences(
-    arguments=declaration.ARGUMENTS,
-    axes=declaration.AXES,
-    checks=declaration.CHECKS,
+    arguments=with_int32_labels(declaration.OPERATOR.arguments),
+    axes=(*declaration.OPERATOR.axes, TARGET_DTYPE, IGNORE_INDEX),
+    checks=(
+        *declaration.first_checks(TARGET_DTYPES),
+        checks.Holds("C >= 1 or N == 0", "input"),
+        checks.Shapes("target weight loss log_prob", TILING_FAILURE),
+        check_reduction,
+        declaration.check_smoothing,
+        declaration.check_zloss,
+    ),
     tiling=tiler.Tiling,
     tile=tiler.tile,
     assumed=(

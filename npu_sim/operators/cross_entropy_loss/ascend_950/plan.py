@@ -6,6 +6,7 @@ Source: specification page ``cross_entropy_loss_950``.
 from collections.abc import Iterator
 
 from npu_sim.framework.vocabulary import (
+    SYSTEM_WORKSPACE,
     SYSTEM_WORKSPACE_BYTES,
     Case,
     Caveat,
@@ -15,19 +16,20 @@ from npu_sim.framework.vocabulary import (
     Text,
     WorkspacePart,
     caveat,
+    core_ranges,
     decision,
     ub_memory,
     vector_plan,
 )
-from npu_sim.operators.cross_entropy_loss.plan import BARRIER, order_of, path_of, smoothing_caveats
+from npu_sim.operators.cross_entropy_loss.plan import BARRIER, order_of, smoothing_caveats
+from npu_sim.operators.shared.labelled_rows.plan import path_of
 from npu_sim.tiling.ascend_950 import cross_entropy_loss as tiler
-from npu_sim.tiling.cross_entropy_loss import MEAN
+from npu_sim.tiling.cross_entropy_loss_grad import MEAN
 
-INT32_MAX = 2**31 - 1
 WHOLE = Condition(
     "whole rows",
     "a block of rows, with what is computed of them, fits the Unified Buffer",
-    lambda row, device, rules: any(tiler.whole_rows(row, count, device) for count in (2, 1)),
+    lambda row, device, rules: tiler.whole_rows(row, device)[0] > 0,
     "rows pass through the buffer whole, several at a time, and are read once",
     "a row passes through the buffer in blocks of columns, three times",
     ("C",),
@@ -37,26 +39,26 @@ WHOLE = Condition(
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     tiling, schedule = case.tiling, tiler.schedule_of(case.tiling)
-    path = path_of(case, is_cut=schedule == tiler.CUT_COLUMNS)
+    is_empty, is_cut = schedule == tiler.EMPTY, schedule == tiler.CUT_COLUMNS
     return vector_plan(
         case,
         Description(
-            path="no rows" if schedule == tiler.EMPTY else path,
+            path="no rows" if is_empty else path_of(case, "rows cut" if is_cut else "whole rows"),
             per_core=_per_core(tiling),
             memories=lambda: [ub_memory(case, tiler.buffers(case.row, tiling))],
             tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
-            decisions=lambda: () if schedule == tiler.EMPTY else _decisions(case),
+            decisions=lambda: () if is_empty else _decisions(case),
             order=order_of(case),
             caveats=_caveats(case),
         ),
-        ranges=[tiler.row_range(tiling, core) for core in range(tiling.block_dim)],
+        ranges=core_ranges(tiler.row_range, tiling),
         workspace=_workspace(tiling),
     )
 
 
-def _decisions(case: Case) -> Iterator[Decision]:
-    yield decision(case, WHOLE, C=case.row.C)
-    yield decision(case, BARRIER, reduction=case.arguments.reduction)
+def _decisions(case: Case) -> tuple[Decision, ...]:
+    barrier = decision(case, BARRIER, reduction=case.arguments.reduction)
+    return decision(case, WHOLE, C=case.row.C), barrier
 
 
 def _per_core(tiling: tiler.Tiling) -> str:
@@ -73,15 +75,9 @@ def _per_core(tiling: tiler.Tiling) -> str:
 
 
 def _workspace(tiling: tiler.Tiling) -> list[WorkspacePart]:
-    system = WorkspacePart(
-        name="system", bytes=SYSTEM_WORKSPACE_BYTES, kind="system", note="16 MiB on every SoC"
-    )
-    sums = WorkspacePart(
-        name="sums of the cores",
-        bytes=tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES,
-        kind="kernel",
-    )
-    return [part for part in (system, sums) if part.bytes]
+    size = tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES
+    sums = WorkspacePart(name="sums of the cores", bytes=size, kind="kernel")
+    return [part for part in (SYSTEM_WORKSPACE, sums) if part.bytes]
 
 
 def _caveats(case: Case) -> Iterator[Caveat]:
@@ -96,10 +92,17 @@ def _caveats(case: Case) -> Iterator[Caveat]:
         "log_prob is (x - maximum) - ln(sum), on A2 and A3 x - (ln(sum) + maximum): many of its "
         "last bits differ between the products. Read in the public sources; not run on a device",
     )
-    if schedule == tiler.WHOLE_ROWS:
-        yield from _whole_caveats(case)
-        return
-    if row.ignore_index < 0:
+    is_cut, low = schedule == tiler.CUT_COLUMNS, tiler.low_bits(row.ignore_index)
+    if not is_cut and low != row.ignore_index:
+        yield caveat(
+            "label_low_32_bits",
+            "ignore_index",
+            "labels and ignore_index {ignore_index} are compared in their low 32 bits: labels "
+            "equal to {low} are ignored too",
+            ignore_index=row.ignore_index,
+            low=low,
+        )
+    if is_cut and row.ignore_index < 0:
         yield caveat(
             "negative_ignore_index",
             "ignore_index",
@@ -109,7 +112,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "ignore_index to it. Read in the public sources; not run on a device",
             ignore_index=row.ignore_index,
         )
-    if row.reduction == MEAN and not row.weighted:
+    if is_cut and row.reduction == MEAN and not row.weighted:
         yield caveat(
             "weight_buffer_unplanned",
             "reduction",
@@ -117,17 +120,4 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "not count: its last buffers can lie beyond the Unified Buffer. The simulator computes "
             "as if they fitted. Read in the public sources; not run on a device",
             bytes=tiler.LABEL_WEIGHT_BYTES,
-        )
-
-
-def _whole_caveats(case: Case) -> Iterator[Caveat]:
-    ignored = case.row.ignore_index
-    if not -INT32_MAX - 1 <= ignored <= INT32_MAX:
-        yield caveat(
-            "label_low_32_bits",
-            "ignore_index",
-            "labels and ignore_index {ignore_index} are compared in their low 32 bits: labels "
-            "equal to {low} are ignored too",
-            ignore_index=ignored,
-            low=tiler.low_bits(ignored),
         )

@@ -4,19 +4,23 @@ Source: specification page ``cross_entropy_loss_950``.
 """
 
 from collections.abc import Iterator
+from itertools import zip_longest
 
-from npu_sim.framework.vocabulary import Case, Result, align
+from npu_sim.framework.vocabulary import Result, align, core_ranges
 from npu_sim.operators.cross_entropy_loss.ascend_950.compute import setting_of
 from npu_sim.operators.cross_entropy_loss.study import claims_of, rules_of
+from npu_sim.operators.shared.labelled_rows.study import sums_in_passes
 from npu_sim.operators.shared.study import (
     Changes,
     Claim,
     OpenRule,
     StudyCall,
+    Tree,
     any_number_of_rows,
     trees,
 )
 from npu_sim.tiling.ascend_950 import cross_entropy_loss as tiler
+from npu_sim.tiling.common import align_down
 
 CHANGES = Changes(row_counts=any_number_of_rows)
 RUNNING_SUMS = 8
@@ -25,54 +29,38 @@ RUNNING_SUMS = 8
 
 def claims(call: StudyCall) -> Iterator[Claim]:
     """Yield the trees of the sum of exp over a row, and of the losses over the rows."""
-    case = call.case
-    if tiler.schedule_of(case.tiling) == tiler.EMPTY:
+    tiling, columns = call.case.tiling, range(call.case.row.C)
+    schedule, blocks = tiler.schedule_of(tiling), tiling.blocks
+    if schedule == tiler.EMPTY:
         return
-    is_whole = tiler.schedule_of(case.tiling) == tiler.WHOLE_ROWS
-    row = _whole_tree(case) if is_whole else _cut_tree(case)
-    yield from claims_of(call, setting_of, row, _rows_tree(case, is_whole=is_whole))
+    is_whole = schedule == tiler.WHOLE_ROWS
+    row = _whole_tree(columns, blocks.columns) if is_whole else _cut_tree(columns, blocks)
+    add = trees.row_sum if is_whole else trees.tree64
+    cores = sums_in_passes(core_ranges(tiler.row_range, tiling), tiling.passes.rows, add)
+    running = [trees.left_fold(cores[at::RUNNING_SUMS]) for at in range(RUNNING_SUMS)]
+    yield from claims_of(call, setting_of, row, trees.ntree(running))
 
 
-def _whole_tree(case: Case) -> trees.Tree | None:
+def _whole_tree(columns: range, width: int) -> Tree | None:
     """Return the tree ``rn`` of the page."""
-    columns = case.tiling.blocks.columns
-    values = trees.padded(range(case.row.C), columns)
-    if columns <= trees.LANES:
+    values = trees.padded(columns, width)
+    if width <= trees.LANES:
         return trees.row_sum(values)
-    power = trees.largest_power(columns - 1)
-    whole = (columns - power) // trees.LANES * trees.LANES
-    front = trees.added(values[:whole], values[power : power + whole]) + values[whole:power]
-    behind = values[power + whole :]
-    front[: len(behind)] = trees.added(front[: len(behind)], behind)
+    power = trees.largest_power(width - 1)
+    behind = power + align_down(width - power, trees.LANES)
+    front = trees.fold(values[:behind], power)
+    front = trees.added(front, trees.padded(values[behind:], power))
     return trees.tree64(trees.groups16(trees.registers(front)))
 
 
-def _cut_tree(case: Case) -> trees.Tree | None:
+def _cut_tree(columns: range, blocks: tiler.Blocks) -> Tree | None:
     """Return the tree of a row in blocks."""
-    blocks, columns = case.tiling.blocks, range(case.row.C)
-    step = blocks.columns
-    pieces = [columns[at : at + step] for at in range(0, len(columns), step)]
-    sums = []
-    for number, piece in enumerate(pieces[: blocks.sums]):
-        values: trees.Values = piece
-        if number + blocks.sums < len(pieces):
-            other = pieces[number + blocks.sums]
-            values = trees.added(values, trees.padded(other, len(values)))
+    pieces, sums = trees.cut(columns, blocks.columns), []
+    pairs = zip_longest(pieces[: blocks.sums], pieces[blocks.sums :], fillvalue=())
+    for piece, other in pairs:
+        values = trees.added(piece, trees.padded(other, len(piece)))
         sums.append(trees.row_sum(trees.padded(values, align(len(values), 8))))
     return trees.ntree(sums)
-
-
-def _rows_tree(case: Case, *, is_whole: bool) -> trees.Tree | None:
-    """Return the tree of the losses: passes of each core, then the cores, eight side by side."""
-    step = case.tiling.passes.rows if is_whole else tiler.PASS_ROWS
-    add = trees.row_sum if is_whole else trees.tree64
-    cores = []
-    for core in range(case.tiling.block_dim):
-        rows = range(*tiler.row_range(case.tiling, core))
-        passes = [add(rows[at : at + step]) for at in range(0, len(rows), step)]
-        cores.append(trees.left_fold(passes))
-    running = [trees.left_fold(cores[at::RUNNING_SUMS]) for at in range(RUNNING_SUMS)]
-    return trees.ntree(running)
 
 
 def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:

@@ -4,6 +4,7 @@ Source: specification page ``cross_entropy_loss_950``.
 """
 
 from dataclasses import replace
+from functools import partial
 
 from npu_sim.framework.vocabulary import FP32_BYTES, Plan
 from npu_sim.operators.cross_entropy_loss.timeline import (
@@ -13,18 +14,18 @@ from npu_sim.operators.cross_entropy_loss.timeline import (
     ROW_LOSSES,
     SUM,
     Call,
-    tensor_views,
+    views_of,
 )
 from npu_sim.tiling.ascend_950 import cross_entropy_loss as tiler
 from npu_sim.timelines import (
     Copy,
-    Node,
+    Nodes,
     Program,
     Step,
     Tile,
+    Works,
     fp32,
     ranged,
-    ranged_cores,
     rows_of_cores,
     vector_phase,
     vector_tile,
@@ -41,12 +42,8 @@ WHOLE_ROWS = Step(
     ("log_prob",),
     live=WHOLE,
 )
-CUT_STEPS = (
-    replace(MAXIMUM, live=CUT),
-    replace(SUM, live=CUT),
-    replace(
-        LOG_PROB, says="row {rows}, columns {columns}: log_prob = (x - maximum) - ln(sum)", live=CUT
-    ),
+LOG_PROB_CUT = replace(
+    LOG_PROB, says="row {rows}, columns {columns}: log_prob = (x - maximum) - ln(sum)", live=CUT
 )
 LABELS = Step(
     "labels", "labels of the core's rows {rows} are copied in", ("target",), live=("target",)
@@ -56,19 +53,20 @@ LABELS = Step(
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
     call = Call(plan)
-    schedule = (plan.tiling_key or 0) % tiler.REDUCTION_STEP
+    schedule = tiler.schedule_of(plan)
     if schedule == tiler.EMPTY:
-        return Program((), views=tensor_views(call))
+        return Program((), views=views_of(plan))
     is_whole = schedule == tiler.WHOLE_ROWS
-    cores = _whole(plan, call) if is_whole else _cut(plan, call)
-    for core, (start, stop) in rows_of_cores(plan).items():
-        cores[core] = (*cores[core], _ending(call, stop - start))
-    in_buffers = plan.tiling["db"] if is_whole else 2
+    rows_in = _whole_rows if is_whole else _cut_rows
+    cores = {
+        core: (*rows_in(plan, call, *rows), _ending(call, rows[1] - rows[0]))
+        for core, rows in rows_of_cores(plan).items()
+    }
     phases = (
-        vector_phase("rows", cores, in_buffers=in_buffers),
+        vector_phase("rows", cores, in_buffers=plan.tiling["db"] if is_whole else 2),
         *call.last_phase(Copy(FP32_BYTES, 1, times=3 * plan.block_dim)),
     )
-    return Program(phases, views=tensor_views(call))
+    return Program(phases, views=views_of(plan))
 
 
 def _ending(call: Call, rows: int) -> Tile:
@@ -80,42 +78,31 @@ def _ending(call: Call, rows: int) -> Tile:
     return vector_tile((), (fp32.add_up(rows),), (Copy(FP32_BYTES, 1, times=3),), step)
 
 
-def _whole(plan: Plan, call: Call) -> dict[int, tuple[Node, ...]]:
+def _whole_rows(plan: Plan, call: Call, start: int, stop: int) -> Nodes:
     """Return passes over whole rows, which are read once."""
 
-    def rows_at_once(rows: int) -> tuple[Node, ...]:
+    def rows_at_once(rows: int) -> Nodes:
         elements = rows * call.columns
         copy = Copy(call.x.itemsize * elements, elements, tensor_bytes=call.x.nbytes)
-        labels = Copy(call.target.itemsize * rows, rows)
-        copies = (copy, labels, *call.weights(call.columns))
-        vector = (fp32.combine(elements, times=2), fp32.exp_root_or_quotient(elements))
-        return (vector_tile(copies, (*vector, fp32.add_up(elements)), (copy,), WHOLE_ROWS),)
+        copies = copy, call.labels(rows), *call.weights(call.columns)
+        vector = fp32.combine(elements, times=2), *_exps(elements)
+        return (vector_tile(copies, vector, (copy,), WHOLE_ROWS),)
 
-    return ranged_cores(plan, "rows", plan.tiling["onceNSize"], rows_at_once)
+    return ranged("rows", start, stop, plan.tiling["onceNSize"], rows_at_once)
 
 
-def _cut(plan: Plan, call: Call) -> dict[int, tuple[Node, ...]]:
+def _exps(elements: int) -> Works:
+    return fp32.exp_root_or_quotient(elements), fp32.add_up(elements)
+
+
+def _cut_rows(plan: Plan, call: Call, start: int, stop: int) -> Nodes:
     """Return rows in blocks of columns, which are read three times."""
-    tiling = plan.tiling
-    last = tiling["cOnceNumTail"]
-    row = call.passes(
-        (tiling["cOnceNum"], tiling["cLoopTimes"] - (last > 0), last),
-        CUT_STEPS,
-        (
-            lambda width: (fp32.combine(width),),
-            lambda width: (
-                fp32.combine(width),
-                fp32.exp_root_or_quotient(width),
-                fp32.add_up(width),
-            ),
-            lambda width: (fp32.combine(width, times=2),),
-        ),
+    columns, last = plan.tiling["cOnceNum"], plan.tiling["cOnceNumTail"]
+    row_pass = partial(call.one_pass, (columns, plan.tiling["cLoopTimes"] - (last > 0), last))
+    row = (
+        *row_pass(replace(MAXIMUM, live=CUT), lambda width: (fp32.combine(width),)),
+        *row_pass(replace(SUM, live=CUT), lambda width: (fp32.combine(width), *_exps(width))),
+        *row_pass(LOG_PROB_CUT, lambda width: (fp32.combine(width, times=2),)),
     )
-    nodes = tuple(node for nodes in row for node in nodes)
-
-    def rows_of(start: int, stop: int) -> tuple[Node, ...]:
-        count = stop - start
-        labels = vector_tile((Copy(call.target.itemsize * count, count),), step=LABELS)
-        return labels, *ranged("rows", start, stop, 1, lambda _: nodes)
-
-    return {core: rows_of(*rows) for core, rows in rows_of_cores(plan).items()}
+    labels = vector_tile((call.labels(stop - start),), step=LABELS)
+    return labels, *ranged("rows", start, stop, 1, lambda _: row)

@@ -65,8 +65,8 @@ def compute(run: Run) -> None:
 
 
 def _label_failure(case: Case, target: np.ndarray, place: int) -> AclnnError:
-    columns, ignored = case.row.C, case.row.ignore_index
-    hint = Text("0 <= label < {columns}; nothing was written", columns=columns)
+    ignored = case.row.ignore_index
+    hint = Text("0 <= label < {columns}; nothing was written", columns=case.row.C)
     if ignored < 0:
         hint = Text(
             "{hint}; a negative ignore_index, here {ignored}, masks nothing on Ascend 950: give "
@@ -74,4 +74,4 @@ def _label_failure(case: Case, target: np.ndarray, place: int) -> AclnnError:
             hint=hint,
             ignored=ignored,
         )
-    return label_failure(target, place, columns, hint)
+    return label_failure(case, target, place, hint)

@@ -3,33 +3,23 @@
 Source: specification page ``cross_entropy_loss_grad_950``.
 """
 
-from npu_sim.framework.vocabulary import FLOAT_DTYPES, INVALID, TILING_FAILURE, Tensor, Word, checks
+from npu_sim.framework.vocabulary import FLOAT_DTYPES, INVALID, TILING_FAILURE, checks
 from npu_sim.operators.cross_entropy_loss_grad import declaration
-from npu_sim.operators.shared.labelled_rows.declaration import check_reduction, float_dtypes
-from npu_sim.tiling.ascend_950 import cross_entropy_loss_grad as tiler
-
-TARGET = Tensor(
-    "target",
-    "N",
-    "label of every row, (N,), int64 or int32",
-    "target_dtype",
-    samples=0,
-    addresses=True,
+from npu_sim.operators.shared.labelled_rows.declaration import (
+    TARGET_DTYPE,
+    check_reduction,
+    float_dtypes,
+    with_int32_labels,
 )
+from npu_sim.tiling.cross_entropy_loss_grad import TARGET_DTYPES
 
-
-ARGUMENTS = tuple(
-    TARGET if argument.name == "target" else argument for argument in declaration.OPERATOR.arguments
-)
-AXES = (
-    *declaration.OPERATOR.axes,
-    Word("target_dtype", "dtype of target", tiler.TARGET_DTYPES, "int64"),
-)
+ARGUMENTS = with_int32_labels(declaration.OPERATOR.arguments)
+AXES = (*declaration.OPERATOR.axes, TARGET_DTYPE)
 CHECKS = (
     checks.Given(),
     checks.Supported(),
     checks.Dtypes("grad_loss log_prob", float_dtypes),
-    checks.Dtypes("target", tiler.TARGET_DTYPES),
+    checks.Dtypes("target", TARGET_DTYPES),
     checks.Dtypes("weight", ("float32",)),
     checks.Dtypes("grad_zloss lse_for_zloss", FLOAT_DTYPES),
     checks.Dtypes("out", float_dtypes),

@@ -21,6 +21,7 @@ from npu_sim.framework.vocabulary import (
 )
 from npu_sim.operators.cross_entropy_loss_grad.ascend_950.compute import row_ranges, sums_weights
 from npu_sim.operators.cross_entropy_loss_grad.plan import order_of
+from npu_sim.operators.shared.labelled_rows.plan import path_of
 from npu_sim.tiling.ascend_950 import cross_entropy_loss_grad as tiler
 from npu_sim.tiling.cross_entropy_loss_grad import vendor_structure
 
@@ -80,15 +81,10 @@ def _path(case: Case) -> tuple[str, str]:
     tiling, schedule = case.tiling, tiler.schedule_of(case.tiling)
     if schedule == tiler.EMPTY:
         return "no elements", ""
-    path = Text(
-        "{row}, {reduction}, {weight}",
-        row="whole rows" if schedule == tiler.WHOLE_ROWS else "columns cut",
-        reduction=case.arguments.reduction,
-        weight="with weight" if case.row.weighted else "no weight",
-    )
     if schedule == tiler.WHOLE_ROWS:
-        return path, Text("up to {rows} rows at a time", rows=tiler.rows_at_once(tiling))
-    return path, Text(
+        at_once = Text("up to {rows} rows at a time", rows=tiler.rows_at_once(tiling))
+        return path_of(case, "whole rows"), at_once
+    return path_of(case, "columns cut"), Text(
         "one row in pieces of {columns} columns, {pieces} in all",
         columns=tiling.align_columns,
         pieces=tiling.column_loop + (tiling.column_tail > 0),

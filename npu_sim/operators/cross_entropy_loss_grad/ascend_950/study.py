@@ -16,6 +16,7 @@ from npu_sim.operators.cross_entropy_loss_grad.ascend_950.compute import (
     sums_weights,
 )
 from npu_sim.operators.cross_entropy_loss_grad.study import rules_of_exp
+from npu_sim.operators.shared.labelled_rows.study import sums_in_passes
 from npu_sim.operators.shared.study import Claim, OpenRule, StudyCall, probe_terms, trees
 from npu_sim.tiling.cross_entropy_loss_grad import NONE
 
@@ -47,13 +48,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
 
 def divisor_tree(case: Case) -> trees.Tree | None:
     """Return the tree of the sum of weights: passes of each core, then the cores."""
-    step = pass_rows(case)
-    cores = []
-    for first, last in row_ranges(case):
-        rows = list(range(first, last))
-        passes = [trees.row_sum(rows[begin : begin + step]) for begin in range(0, len(rows), step)]
-        cores.append(trees.left_fold(passes))
-    return trees.row_sum(cores)
+    return trees.row_sum(sums_in_passes(row_ranges(case), pass_rows(case), trees.row_sum))
 
 
 def _outside(call: StudyCall, codes: Array) -> Array:

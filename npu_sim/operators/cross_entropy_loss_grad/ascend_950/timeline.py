@@ -4,7 +4,7 @@ Source: specification page ``cross_entropy_loss_grad_950``.
 """
 
 from npu_sim.framework.vocabulary import Plan, TensorSpec
-from npu_sim.operators.cross_entropy_loss_grad.timeline import divisor, sum_of_weights, tensor_views
+from npu_sim.operators.cross_entropy_loss_grad.timeline import divisor, sum_of_weights, views_of
 from npu_sim.tiling.ascend_950 import cross_entropy_loss_grad as tiler
 from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE
 from npu_sim.timelines import (
@@ -66,14 +66,14 @@ def program(plan: Plan) -> Program:
     """Return the work of every core."""
     call = Call(plan)
     if call.schedule == tiler.EMPTY:
-        return Program((), views=tensor_views(plan))
+        return Program((), views=views_of(plan))
     phases = [_gradient(plan, call)]
     if call.sums_weights:
         phases.insert(0, sum_of_weights(plan, call.labels, COPIED, SUMMING))
     not_counted = ["subtracting at the target's column"]
     if call.weighted:
         not_counted.append("reading weights by label")
-    return Program(tuple(phases), tuple(not_counted), views=tensor_views(plan))
+    return Program(tuple(phases), tuple(not_counted), views=views_of(plan))
 
 
 def _gradient(plan: Plan, call: Call) -> Phase:

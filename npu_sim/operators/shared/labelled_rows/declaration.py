@@ -1,21 +1,66 @@
-"""Contract of rows of classes with labels: dtypes and reductions.
+"""Contract of rows of classes with labels: their arguments and axes, dtypes and reductions.
 
 Source: specification pages ``cross_entropy_loss`` and ``cross_entropy_loss_grad``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from npu_sim.framework.vocabulary import (
     FLOAT_DTYPES,
+    INT64_MAX,
     TILING_FAILURE,
     AclnnError,
+    Attribute,
     Inspection,
+    Number,
     Profile,
     Status,
+    Switch,
+    Tensor,
+    Word,
     shown,
     tip,
 )
-from npu_sim.tiling.cross_entropy_loss_grad import REDUCTIONS
+from npu_sim.tiling.cross_entropy_loss_grad import REDUCTIONS, TARGET_DTYPES
+
+TARGET = Tensor(
+    "target", "N", "label of every row, (N,), int64", "int64", samples=0, addresses=True
+)
+WEIGHT = Tensor(
+    "weight",
+    "C",
+    "weight of every label, (C,), fp32",
+    "float32",
+    document="weightOptional",
+    optional=True,
+)
+REDUCTION = Attribute(
+    "reduction", str, "reduction of the losses of the rows: none, mean or sum", "mean"
+)
+REDUCTION_AXIS = Word("reduction", "reduction", REDUCTIONS, "mean")
+WEIGHTED = Switch("weighted", "whether weight is given", aliases=("weight_given",), tensor="weight")
+IGNORE_INDEX = Number(
+    "ignore_index",
+    "ignore_index",
+    -100,
+    low=-INT64_MAX - 1,
+    high=INT64_MAX,
+    aliases=("ignoreIndex",),
+)
+TARGET_DTYPE = Word("target_dtype", "dtype of target", TARGET_DTYPES, "int64")
+
+
+def with_int32_labels(arguments: Iterable[Tensor | Attribute]) -> tuple[Tensor | Attribute, ...]:
+    """Return arguments as Ascend 950 has them: labels of int32 too."""
+    target = Tensor(
+        "target",
+        "N",
+        "label of every row, (N,), int64 or int32",
+        "target_dtype",
+        samples=0,
+        addresses=True,
+    )
+    return tuple(target if argument is TARGET else argument for argument in arguments)
 
 
 def float_dtypes(profile: Profile) -> Sequence[str]:

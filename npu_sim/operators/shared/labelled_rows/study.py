@@ -1,8 +1,9 @@
-"""Function of torch_npu that calls CrossEntropyLoss, and its gradient, as dumps have it."""
+"""Sums over rows with labels, and the function of torch_npu that dumps have."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from npu_sim.operators.shared.study import DumpedTensor, Function, Values
+from npu_sim.framework.vocabulary import Range
+from npu_sim.operators.shared.study import DumpedTensor, Function, Tree, Values, trees
 
 CROSS_ENTROPY = Function(
     ("npu_cross_entropy_loss",),
@@ -19,3 +20,12 @@ def label_ranges(logits: str, arguments: Values) -> Mapping[str, tuple[int, tupl
     if not isinstance(tensor, DumpedTensor) or not tensor.shape:
         return {}
     return {"target": (tensor.shape[-1], (arguments["ignore_index"],))}
+
+
+def sums_in_passes(
+    ranges: Iterable[Range], rows: int, add: Callable[[trees.Values], Tree | None]
+) -> list[Tree | None]:
+    """Return the tree of every core of Ascend 950, which adds so many of its rows at a time."""
+    return [
+        trees.left_fold([add(part) for part in trees.cut(range(*core), rows)]) for core in ranges
+    ]
