@@ -52,14 +52,18 @@ INFINITY = np.float32(np.inf)
 
 
 class Rows(NamedTuple):
-    """Inputs and outputs of a call; see `add_rms_norm`."""
+    """Inputs and outputs of a call: storage arrays of one dtype, and rstd; at least one column."""
 
     x1: NDArray[Any]
+    """(rows, columns), as are x2 and y."""
     x2: NDArray[Any]
     gamma: NDArray[Any]
+    """(columns,)"""
     y: NDArray[Any]
     rstd: Floats
+    """float32 (rows,)"""
     x: NDArray[Any]
+    """The sum, (rows, columns); (0, columns) where it is not written."""
 
 
 class Arithmetic(NamedTuple):
@@ -82,6 +86,8 @@ class Arithmetic(NamedTuple):
 class Settings(NamedTuple):
     """Constants of a call."""
 
+    split: Split
+    """Path of the summation."""
     arithmetic: Arithmetic
     scale: np.float32
     """Factor of a square."""
@@ -155,23 +161,23 @@ def _scaled_sum(values: Floats, scale: np.float32, accumulators: Floats) -> np.f
 
 
 @device_function
-def _scaled_sums(values: Floats, split: Split, scale: np.float32, scratch: Floats) -> np.float32:
+def _scaled_sums(values: Floats, settings: Settings, scratch: Floats) -> np.float32:
     """Return the sum of scaled squares, piece by piece."""
-    total = ZERO
-    for begin in range(0, values.size, split.piece_columns):
-        piece = values[begin : min(values.size, begin + split.piece_columns)]
-        total = total + _scaled_sum(piece, scale, scratch[:LANE_COUNT])
+    total, columns = ZERO, settings.split.piece_columns
+    for begin in range(0, values.size, columns):
+        piece = values[begin : min(values.size, begin + columns)]
+        total = total + _scaled_sum(piece, settings.scale, scratch[:LANE_COUNT])
     return total
 
 
 @device_function
-def _folded_sum(values: Floats, split: Split, scale: np.float32, scratch: Floats) -> np.float32:
-    return folded_sum(values, split, scratch)
+def _folded_sum(values: Floats, settings: Settings, scratch: Floats) -> np.float32:
+    return folded_sum(values, settings.split, scratch)
 
 
 @device_function
-def _listed_sum(values: Floats, split: Split, scale: np.float32, scratch: Floats) -> np.float32:
-    return listed_sum(values, split, scratch)
+def _listed_sum(values: Floats, settings: Settings, scratch: Floats) -> np.float32:
+    return listed_sum(values, settings.split, scratch)
 
 
 @device_function
@@ -217,7 +223,6 @@ def _compute_rows(
     chunk: int,
     rows: Rows,
     settings: Settings,
-    split: Split,
     scratch: Floats,
     round_lanes: Any,
     sum_row: Any,
@@ -226,13 +231,13 @@ def _compute_rows(
     """Compute a chunk of the rows.
 
     The functions are constants of a kernel: ``round_lanes(lanes, like, settings)``,
-    ``sum_row(values, split, scale, scratch)`` and ``root(total, average, epsilon)``.
+    ``sum_row(values, settings, scratch)`` and ``root(total, average, epsilon)``.
     """
     count, chunks, columns = len(rows.x1), len(scratch), rows.x1.shape[1]
     sums, others = scratch[chunk][:columns], scratch[chunk][columns + ORDERED_LANES :]
     for row in range(count * chunk // chunks, count * (chunk + 1) // chunks):
         _put_sums(rows.x1[row], rows.x2[row], settings, round_lanes, scratch[chunk])
-        total = sum_row(sums, split, settings.scale, others)
+        total = sum_row(sums, settings, others)
         rstd = root(total, settings.average, settings.epsilon)
         rows.rstd[row] = rstd
         if len(rows.x) > 0:
@@ -245,61 +250,43 @@ def _compute_rows(
 
 
 @kernel
-def _lane_rows(chunk: int, rows: Rows, settings: Settings, split: Split, scratch: Floats) -> None:
+def _lane_rows(chunk: int, rows: Rows, settings: Settings, scratch: Floats) -> None:
     """Sum in lane accumulators, whole rows or in pieces."""
-    _compute_rows(chunk, rows, settings, split, scratch, _rounded, _scaled_sums, inverse_root)
+    _compute_rows(chunk, rows, settings, scratch, _rounded, _scaled_sums, inverse_root)
 
 
 @kernel
-def _saturated_rows(
-    chunk: int, rows: Rows, settings: Settings, split: Split, scratch: Floats
-) -> None:
+def _saturated_rows(chunk: int, rows: Rows, settings: Settings, scratch: Floats) -> None:
     """Sum in lane accumulators where overflows saturate."""
-    _compute_rows(chunk, rows, settings, split, scratch, _saturated, _scaled_sums, inverse_root)
+    _compute_rows(chunk, rows, settings, scratch, _saturated, _scaled_sums, inverse_root)
 
 
 @kernel
-def _folded_rows(chunk: int, rows: Rows, settings: Settings, split: Split, scratch: Floats) -> None:
+def _folded_rows(chunk: int, rows: Rows, settings: Settings, scratch: Floats) -> None:
     """Ascend 950, key 1000."""
-    _compute_rows(chunk, rows, settings, split, scratch, _rounded, _folded_sum, refined_root)
+    _compute_rows(chunk, rows, settings, scratch, _rounded, _folded_sum, refined_root)
 
 
 @kernel
-def _listed_rows(chunk: int, rows: Rows, settings: Settings, split: Split, scratch: Floats) -> None:
+def _listed_rows(chunk: int, rows: Rows, settings: Settings, scratch: Floats) -> None:
     """Ascend 950, key 2000."""
-    _compute_rows(chunk, rows, settings, split, scratch, _rounded, _listed_sum, normal_root)
+    _compute_rows(chunk, rows, settings, scratch, _rounded, _listed_sum, normal_root)
 
 
-def add_rms_norm(
-    x1: NDArray[Any],
-    x2: NDArray[Any],
-    gamma: NDArray[Any],
-    split: Split,
-    arithmetic: Arithmetic,
-    epsilon: np.float32,
-    y: NDArray[Any],
-    rstd: Floats,
-    x: NDArray[Any],
-) -> None:
-    """Compute y, rstd and x.
+def add_rms_norm(rows: Rows, split: Split, arithmetic: Arithmetic, epsilon: np.float32) -> None:
+    """Compute y, rstd and x of some rows.
 
     Parameters
     ----------
-    x1, x2, y : (rows, columns)
-        Storage arrays of one dtype; at least one column.
-    gamma : (columns,)
-        Storage array of the same dtype.
     split
         Path of the summation: ``PIECES``, ``FOLDED`` or ``LISTS``.
     arithmetic
         Where the product rounds.
     epsilon
         Added to the mean of the squares.
-    rstd : float32 (rows,)
-    x : (rows, columns) or (0, columns)
-        The sum; not written where it has no rows.
     """
-    threads, columns = threads_for(x1.nbytes + x2.nbytes + y.nbytes + x.nbytes), x1.shape[1]
+    columns = rows.x1.shape[1]
+    threads = threads_for(rows.x1.nbytes + rows.x2.nbytes + rows.y.nbytes + rows.x.nbytes)
     kernel, scratch_size = {
         PIECES: (_lane_rows if np.isinf(arithmetic.largest) else _saturated_rows, LANE_COUNT),
         FOLDED: (_folded_rows, REGISTERS),
@@ -307,12 +294,13 @@ def add_rms_norm(
     }[split.path]
     average = np.float32(1) / np.float32(columns)
     settings = Settings(
+        split,
         arithmetic,
         scale=average if arithmetic.scales_squares else ONE,
         average=ONE if arithmetic.scales_squares else average,
         epsilon=epsilon,
         addend=ZERO if arithmetic.clears_sign else NOTHING_YET,
-        streams=streams_rows(y),
+        streams=streams_rows(rows.y),
     )
     scratch = thread_scratch(threads, columns + ORDERED_LANES + scratch_size)
-    kernel.over(threads, Rows(x1, x2, gamma, y, rstd, x), settings, split, scratch)
+    kernel.over(threads, rows, settings, scratch)

@@ -45,6 +45,23 @@ class State(NamedTuple):
     max_grad_norm: Any
 
 
+class Inputs(NamedTuple):
+    """What a step reads, 1-D."""
+
+    state: State
+    grad: Any
+
+
+class Outputs(NamedTuple):
+    """What a step writes, and how."""
+
+    state: State
+    breaks_ties: State
+    """Whether a tensor is bf16 whose ties are rounded away from zero."""
+    streams: bool
+    """Whether all are written with non-temporal stores."""
+
+
 class Scalars(NamedTuple):
     """The numbers of a step, in fp32."""
 
@@ -90,13 +107,14 @@ def _flushed(value: np.float32) -> np.float32:
 
 @device_function
 def _compute(
-    old: State, grad, s: Scalars, arithmetic: Arithmetic, amsgrad: bool, results: Floats
+    inputs: Inputs, s: Scalars, arithmetic: Arithmetic, amsgrad: bool, results: Floats
 ) -> None:
     """Compute the new state of a piece in fp32.
 
     All in one loop: the processor overlaps the root and the quotient, which take longest, with the
     rest.
     """
+    old, grad = inputs
     new_var, new_m, new_v, largest = results[VAR], results[M], results[V], results[LARGEST]
     for index in range(grad.size):
         g, m, v = widen(grad[index]) * s.sign, widen(old.m[index]), widen(old.v[index])
@@ -122,11 +140,12 @@ def _compute(
 
 
 @device_function
-def _count(old: State, grad, s: Scalars, bits, counts) -> None:
+def _count(inputs: Inputs, s: Scalars, bits, counts) -> None:
     """Add the counts of a piece; ``bits`` are those of the new second moments.
 
     Elements are counted only in pieces whose new second moments have an extreme value.
     """
+    old, grad = inputs
     highest, lowest = np.uint32(0), MAGNITUDE
     for index in range(grad.size):
         magnitude = np.uint32(bits[index] & MAGNITUDE)
@@ -158,26 +177,26 @@ def _store(values: Floats, bits, breaks_ties: bool, out, streams: bool) -> None:
 @kernel
 def _step(
     chunk: int,
-    old: State,
-    grad,
+    inputs: Inputs,
     s: Scalars,
     arithmetic: Arithmetic,
-    ties: State,
-    streams: bool,
+    outputs: Outputs,
     scratch: Floats,
     counts,
-    new: State,
 ) -> None:
     """Compute a chunk of the pieces."""
+    old, grad = inputs
+    new, ties, streams = outputs
     chunks, size, amsgrad = len(scratch), grad.size, new.max_grad_norm.size > 0
     pieces = (size + PIECE - 1) // PIECE
     results, patterns = scratch[chunk], scratch[chunk].view(np.uint32)
     for number in range(pieces * chunk // chunks, pieces * (chunk + 1) // chunks):
         begin, end = number * PIECE, min((number + 1) * PIECE, size)
-        norm, part = old.max_grad_norm[begin:end], grad[begin:end]
-        piece = State(old.var[begin:end], old.m[begin:end], old.v[begin:end], norm)
-        _compute(piece, part, s, arithmetic, amsgrad, results)
-        _count(piece, part, s, patterns[V], counts[chunk])
+        norm = old.max_grad_norm[begin:end]
+        state = State(old.var[begin:end], old.m[begin:end], old.v[begin:end], norm)
+        piece = Inputs(state, grad[begin:end])
+        _compute(piece, s, arithmetic, amsgrad, results)
+        _count(piece, s, patterns[V], counts[chunk])
         _store(results[VAR], patterns[VAR], ties.var, new.var[begin:end], streams)
         _store(results[M], patterns[M], ties.m, new.m[begin:end], streams)
         _store(results[V], patterns[V], ties.v, new.v[begin:end], streams)
@@ -198,5 +217,6 @@ def apply_adam_w(
     counts = np.zeros((threads, 3), np.int64)
     streams = new.var.nbytes > STREAM_BYTES and old.var.ctypes.data != new.var.ctypes.data
     ties = State(*(out.dtype == np.uint16 and arithmetic.rounds_half_away for out in new))
-    _step.over(threads, old, grad, scalars, arithmetic, ties, streams, scratch, counts, new)
+    inputs, outputs = Inputs(old, grad), Outputs(new, ties, streams)
+    _step.over(threads, inputs, scalars, arithmetic, outputs, scratch, counts)
     return [int(count) for count in counts.sum(axis=0)]

@@ -461,15 +461,24 @@ def _sum_and_write(
 
 
 class Inputs(NamedTuple):
-    """Inputs of a call, flat; see `weigh_and_multiply`."""
+    """Inputs of a call, flat."""
 
     tokens: Stored
+    """stored (rows * hidden,): rows of the experts."""
     g: Stored
-    indices: Integers
-    factors: Floats
-    owners: Integers
+    """stored (count * hidden,): gradient of the tokens; at least one."""
     hidden: int
+    """Columns of a row."""
+    indices: Integers
+    """int32 (count * top_k,): row of every entry; negative, or at or beyond ``rows``, for a dropped
+    one."""
+    factors: Floats
+    """float32 (count * top_k,): the weights, widened."""
+    owners: Integers
+    """int32 (rows,): the entry that writes each row of the gradient; negative for a row that is not
+    written."""
     summation: Summation
+    """Order in which the products of a row are added."""
 
 
 @kernel
@@ -516,43 +525,21 @@ def _chunk_of_tokens(
     end_streams()
 
 
-def weigh_and_multiply(
-    tokens: Stored,
-    g: Stored,
-    indices: Integers,
-    factors: Floats,
-    owners: Integers,
-    summation: Summation,
-    tokens_grad: Stored,
-    sums: Floats,
-) -> None:
+def weigh_and_multiply(inputs: Inputs, tokens_grad: Stored, sums: Floats) -> None:
     """Compute both gradients.
 
     Parameters
     ----------
-    tokens : stored (rows, hidden)
-        Rows of the experts.
-    g : stored (count, hidden)
-        Gradient of the tokens; at least one.
-    indices : int32 (count * top_k,)
-        Row of every entry; negative, or at or beyond ``rows``, for a dropped one.
-    factors : float32 (count * top_k,)
-        The weights, widened.
-    owners : int32 (rows,)
-        The entry that writes each row of the gradient; negative for a row that is not written.
-    summation
-        Order in which the products of a row are added.
     tokens_grad : stored (rows, hidden)
         Gradient of the rows of the experts.
     sums : float32 (count * top_k,)
         Gradient of the weights, not yet rounded to their dtype.
     """
-    chunks, hidden = thread_count(), g.shape[1]
+    chunks = thread_count()
     scratch = (
-        thread_scratch(chunks, 3, hidden + CUT_SCRATCH)
-        if summation.cut.blocks
-        else thread_scratch(chunks, 2, max(hidden, LANE_COUNT))
+        thread_scratch(chunks, 3, inputs.hidden + CUT_SCRATCH)
+        if inputs.summation.cut.blocks
+        else thread_scratch(chunks, 2, max(inputs.hidden, LANE_COUNT))
     )
-    inputs = Inputs(tokens.reshape(-1), g.reshape(-1), indices, factors, owners, hidden, summation)
     streams = is_streamed(tokens_grad)
     _chunk_of_tokens.over(chunks, inputs, streams, tokens_grad.reshape(-1), sums, scratch)

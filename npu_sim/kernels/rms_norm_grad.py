@@ -30,7 +30,7 @@ from npu_sim.kernels.engine.compile import (
     thread_scratch,
     threads_for,
 )
-from npu_sim.kernels.shared.arrival_orders import SEQUENTIAL, arrivals
+from npu_sim.kernels.shared.arrival_orders import IN_CORE_ORDER, ArrivalOrder, arrivals
 from npu_sim.kernels.vectors.lanes import (
     ORDERED_LANES,
     ZERO,
@@ -461,7 +461,7 @@ def _batches(
 
 
 def rms_norm_grad(
-    rows: Rows, split: Split, deterministic: bool, core_order: int, seed: int, dgamma: Floats
+    rows: Rows, split: Split, deterministic: bool, order: ArrivalOrder, dgamma: Floats
 ) -> None:
     """Compute dx and dgamma.
 
@@ -473,16 +473,13 @@ def rms_norm_grad(
         Path, and split of the rows over cores.
     deterministic
         Whether every core sums its contributions, and these sums are added in core order.
-    core_order, seed
-        Code and seed of the order in which contributions arrive otherwise; see
-        :mod:`npu_sim.kernels.shared.arrival_orders`.
+    order
+        Order in which contributions arrive otherwise.
     dgamma : float32 (columns,)
     """
     dgamma.fill(0)
     schedule = _schedule if split.path == PIECES else _cached_schedule
-    batches = schedule(
-        split, len(rows.x), dgamma.size, rows.x.itemsize, deterministic, core_order, seed
-    )
+    batches = schedule(split, len(rows.x), dgamma.size, rows.x.itemsize, deterministic, order)
     contributions = np.empty((batches[0][1].orders.shape[1], dgamma.size), np.float32)
     for cores, arrival in batches:
         drawn = contributions[: arrival.orders.shape[1]]
@@ -496,14 +493,13 @@ def _schedule(
     columns: int,
     element_bytes: int,
     deterministic: bool,
-    core_order: int,
-    seed: int,
+    order: ArrivalOrder,
 ) -> tuple[tuple[Cores, _Arrival], ...]:
     """Return cores that are computed together, and the order of their contributions."""
     counts = split.contributions(rows)
     draws = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS if split.path == PIECES else 1
     batches = []
-    arrived = arrivals(counts, SEQUENTIAL if deterministic else core_order, seed, draws)
+    arrived = arrivals(counts, IN_CORE_ORDER if deterministic else order, draws)
     for numbers, orders in _batches(counts, arrived, rows, columns, element_bytes):
         cores = split.cores(numbers, counts)
         stops = cores.starts[1:] if deterministic else np.arange(1, orders.shape[1] + 1)

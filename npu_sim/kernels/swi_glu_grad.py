@@ -36,6 +36,17 @@ ROOT_DISTANCE = np.float32(1e-3)
 _INFINITY = np.float32(np.inf)
 
 
+class Rows(NamedTuple):
+    """Storage arrays of a call."""
+
+    x: NDArray[Any]
+    """(rows, 2 * columns): the halves a and b."""
+    y_grad: NDArray[Any]
+    """(rows, columns)"""
+    x_grad: NDArray[Any]
+    """(rows, 2 * columns)"""
+
+
 class Piece(NamedTuple):
     """Columns of one row: storage of both halves, of y_grad and of both halves of x_grad."""
 
@@ -102,16 +113,15 @@ def _count_others(a, root: np.float32, counts: Counts) -> None:
 @kernel
 def _gradient(
     chunk: int,
-    x,
-    y_grad,
+    rows: Rows,
     gates: Gates,
     grad_first: bool,
     root: np.float32,
     scratch: Floats,
     counts: Counts,
-    x_grad,
 ) -> None:
     """Compute a chunk of the pieces of all rows."""
+    x, y_grad, x_grad = rows
     columns = y_grad.shape[1]
     first, stop = pieces_of(chunk, len(counts), y_grad)
     for number in range(first, stop):
@@ -147,5 +157,5 @@ def swi_glu_grad(
     counts = np.zeros((threads, 3), np.int64)
     gates = gates_of(x, False, flushes, low, x_grad)
     scratch = thread_scratch(threads, PIECE_COLUMNS)
-    _gradient.over(threads, x, y_grad, gates, grad_first, root, scratch, counts, x_grad)
+    _gradient.over(threads, Rows(x, y_grad, x_grad), gates, grad_first, root, scratch, counts)
     return [int(count) for count in counts.sum(axis=0)]

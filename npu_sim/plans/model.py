@@ -332,7 +332,6 @@ def caveat(
     /,
     *,
     not_modelled: str = "",
-    lacks_input: bool = False,
     since: str = "",
     until: str = "",
     **fields: Any,
@@ -345,7 +344,6 @@ def caveat(
         since=since,
         until=until,
         not_modelled=not_modelled,
-        lacks_input=lacks_input,
     )
 
 

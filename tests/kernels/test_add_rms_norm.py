@@ -31,6 +31,10 @@ def same(got, expected):
     )
 
 
+def rows_of(*arrays):
+    return kernels.Rows(*map(storage_view, arrays))
+
+
 def compute(x1, x2, gamma, epsilon=1e-6, key=0, piece=0, saturates=False, asks_x=True):
     dtype = x1.dtype
     largest = F(65504 if dtype == np.float16 else np.finfo(F).max) if saturates else F(np.inf)
@@ -46,10 +50,7 @@ def compute(x1, x2, gamma, epsilon=1e-6, key=0, piece=0, saturates=False, asks_x
     y, rstd = np.empty_like(x1), np.empty(len(x1), F)
     x = np.empty_like(x1 if asks_x else x1[:0])
     split = Split(PIECES, piece if key == 1 else x1.shape[1])
-    stored = map(storage_view, (x1, x2, gamma))
-    kernels.add_rms_norm(
-        *stored, split, arithmetic, F(epsilon), storage_view(y), rstd, storage_view(x)
-    )
+    kernels.add_rms_norm(rows_of(x1, x2, gamma, y, rstd, x), split, arithmetic, F(epsilon))
     if saturates:
         saturate(y)
         saturate(x)
@@ -177,15 +178,7 @@ def test_ascend_950_normalises_the_unrounded_sum(dtype, columns, split):
     x1, x2, gamma = inputs(3, columns, dtype)
     arithmetic = kernels.Arithmetic()
     y, rstd, x = np.empty_like(x1), np.empty(3, F), np.empty_like(x1)
-    kernels.add_rms_norm(
-        *map(storage_view, (x1, x2, gamma)),
-        split,
-        arithmetic,
-        F(1e-6),
-        storage_view(y),
-        rstd,
-        storage_view(x),
-    )
+    kernels.add_rms_norm(rows_of(x1, x2, gamma, y, rstd, x), split, arithmetic, F(1e-6))
     total = x1.astype(F) + x2.astype(F)
     assert same(x, total.astype(dtype))
     assert same(y, ((total * rstd[:, None]) * gamma.astype(F)).astype(dtype))

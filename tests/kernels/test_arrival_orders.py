@@ -11,6 +11,7 @@ from npu_sim.kernels.shared.arrival_orders import (
     REVERSE,
     ROUND_ROBIN,
     SEQUENTIAL,
+    ArrivalOrder,
     arrivals,
     philox,
     seed_words,
@@ -50,7 +51,7 @@ def test_a_seed_is_two_words():
 )
 def test_every_core_keeps_its_own_order(counts, order, seed):
     cores = np.repeat(np.arange(len(counts)), counts)
-    for arrived in arrivals(np.array(counts, np.int64), order, seed, 3):
+    for arrived in arrivals(np.array(counts, np.int64), ArrivalOrder(order, seed), 3):
         assert sorted(arrived) == list(range(cores.size))
         for core in range(len(counts)):
             own = [contribution for contribution in arrived if cores[contribution] == core]
@@ -66,21 +67,21 @@ def test_every_core_keeps_its_own_order(counts, order, seed):
     ],
 )
 def test_fixed_orders(order, arrived):
-    assert arrivals(np.array([2, 1, 3], np.int64), order, 0, 5).tolist() == [arrived]
+    assert arrivals(np.array([2, 1, 3], np.int64), ArrivalOrder(order), 5).tolist() == [arrived]
 
 
 def test_a_drawn_order_depends_on_the_seed_and_on_what_it_is_drawn_for():
     counts = np.full(10, 4, np.int64)
-    drawn = arrivals(counts, RANDOM, 7, 20)
+    drawn = arrivals(counts, ArrivalOrder(RANDOM, 7), 20)
     assert len({tuple(one) for one in drawn.tolist()}) == 20
-    assert np.array_equal(drawn[:5], arrivals(counts, RANDOM, 7, 5))
-    assert not np.array_equal(drawn[0], arrivals(counts, RANDOM, 8, 1)[0])
-    assert not np.array_equal(drawn[0], arrivals(counts, RANDOM, 7 + 2**32, 1)[0])
+    assert np.array_equal(drawn[:5], arrivals(counts, ArrivalOrder(RANDOM, 7), 5))
+    assert not np.array_equal(drawn[0], arrivals(counts, ArrivalOrder(RANDOM, 8))[0])
+    assert not np.array_equal(drawn[0], arrivals(counts, ArrivalOrder(RANDOM, 7 + 2**32))[0])
 
 
 def test_all_merges_are_equally_likely():
     counts, draws = np.array([2, 1, 2], np.int64), 30000
-    seen = Counter(map(tuple, arrivals(counts, RANDOM, 1, draws).tolist()))
+    seen = Counter(map(tuple, arrivals(counts, ArrivalOrder(RANDOM, 1), draws).tolist()))
     merges = comb(5, 2) * comb(3, 1)
     assert len(seen) == merges
     expected = draws / merges

@@ -18,7 +18,13 @@ from npu_sim.kernels.conv_tbc_backward.weight import (
     tail_mask,
     visits_by_core,
 )
-from npu_sim.kernels.shared.arrival_orders import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL
+from npu_sim.kernels.shared.arrival_orders import (
+    RANDOM,
+    REVERSE,
+    ROUND_ROBIN,
+    SEQUENTIAL,
+    ArrivalOrder,
+)
 from npu_sim.kernels.shared.elementwise import round_to_hf32
 from npu_sim.kernels.vectors.lanes import fused_multiply_add
 from npu_sim.numbers.formats import storage_view
@@ -53,9 +59,8 @@ def weight_gradient(
     out = np.full((taps, x.shape[2], grad.shape[2]), np.nan, grad.dtype)
     whole = kernels.ReductionSplit(grad.shape[1], grad.shape[1], grad.shape[0], grad.shape[0])
     views = (storage_view(array) for array in (x, grad))
-    kernels.grad_weight(
-        *views, pad, 1, rounding, storage_view(out), shares or whole, tail, order, seed
-    )
+    reduction = kernels.Reduction(shares or whole, tail, ArrivalOrder(order, seed))
+    kernels.grad_weight(*views, pad, 1, rounding, storage_view(out), reduction)
     return out
 
 
@@ -308,7 +313,7 @@ def test_cores_that_share_grad_bias_add_in_any_order():
         *((RANDOM, seed) for seed in range(8)),
     ):
         bias = np.empty(5, np.float32)
-        kernels.grad_bias(grad, bias, 300, order, seed)
+        kernels.grad_bias(grad, bias, 300, ArrivalOrder(order, seed))
         if order != RANDOM:
             np.testing.assert_array_equal(bias, folded(sums[::-1] if order == REVERSE else sums))
         assert any(
@@ -407,6 +412,7 @@ def test_the_definition_without_a_compiler_gives_the_same_bits():
     code = """
 import numpy as np
 from npu_sim.kernels import conv_tbc_backward as kernels
+from npu_sim.kernels.shared.arrival_orders import RANDOM, ArrivalOrder
 rng = np.random.default_rng(1)
 SHAPES = (4, 2, 3), (4, 2, 5), (3, 5, 3)
 grad, x, weight = (rng.standard_normal(shape).astype(np.float32) for shape in SHAPES)
@@ -414,10 +420,12 @@ out_x, out_w, out_b = np.empty_like(x), np.empty_like(weight), np.empty(3, np.fl
 kernels.grad_input(grad, weight, out_x, 1, kernels.TO_HF32, kernels.EXACT)
 split = kernels.ReductionSplit(2, 1, 4, 2)
 restarting = kernels.ReductionSplit(2, 2, 4, 4, restarts=1)
-kernels.grad_weight(x, grad, 1, 1, kernels.TO_FP16, out_w, split, kernels.NO_TAIL, 3, 9)
-kernels.grad_bias(grad, out_b, 3, 3, 5)
+reduction = kernels.Reduction(split, order=ArrivalOrder(RANDOM, 9))
+kernels.grad_weight(x, grad, 1, 1, kernels.TO_FP16, out_w, reduction)
+kernels.grad_bias(grad, out_b, 3, ArrivalOrder(RANDOM, 5))
 out_slots, slotted = np.empty_like(weight), kernels.TailTiles(1, 0, 16, 16, 1, 1, 0)
-kernels.grad_weight(x, grad, 1, 1, kernels.EXACT, out_slots, restarting, slotted, 0, 0)
+reduction = kernels.Reduction(restarting, slotted)
+kernels.grad_weight(x, grad, 1, 1, kernels.EXACT, out_slots, reduction)
 product = np.empty((5, 3), np.float32)
 kernels.multiply_elements(x[0, 0], grad[0, 0], kernels.TO_FP16, product)
 print(*(array.tobytes().hex() for array in (out_x, out_w, out_b, out_slots, product)))

@@ -71,7 +71,8 @@ def cut_of(case: reference.Case) -> grouping.Cut:
 def compute(grad, indices, num_weights, case, order=arrival_orders.SEQUENTIAL, seed=0):
     """Run the kernels; the result starts as nan, because every element must be written."""
     out = np.full((num_weights, grad.shape[1]), np.nan, grad.dtype)
-    call = (cut_of(case), case.padding_idx, case.scale, order, seed)
+    order = arrival_orders.ArrivalOrder(order, seed)
+    call = (cut_of(case), case.padding_idx, case.scale, order)
     grouped = kernels.embedding_dense_backward(
         kernel_input(grad), convert_indices(indices, num_weights), storage_view(out), *call
     )
@@ -263,7 +264,8 @@ def arrivals(path, rows, num_weights, indices, seed):
     starts, marked = group_rows(indices, num_weights)
     grouping.mark_chunks(cut, starts, marked)
     reached = np.flatnonzero(grouping.depends_on_arrival(cut, starts, marked))
-    merged = merge_rows(cut, starts, marked, reached, arrival_orders.RANDOM, seed)
+    order = arrival_orders.ArrivalOrder(arrival_orders.RANDOM, seed)
+    merged = merge_rows(cut, starts, marked, reached, order)
     core_starts = cut.core_starts()
     slot_of = {int(max(entry, ~entry)): slot for slot, entry in enumerate(marked)}
     merges = {}
@@ -316,10 +318,8 @@ def test_random_merges_are_uniform():
     grouping.mark_chunks(cut, starts, marked)
     draws = 600 if config.DISABLE_JIT else 6000
     rows = np.zeros(1, np.int64)
-    found = Counter(
-        tuple(~merge_rows(cut, starts, marked, rows, arrival_orders.RANDOM, seed))
-        for seed in range(draws)
-    )
+    orders = (arrival_orders.ArrivalOrder(arrival_orders.RANDOM, seed) for seed in range(draws))
+    found = Counter(tuple(~merge_rows(cut, starts, marked, rows, order)) for order in orders)
     assert len(found) == 12
     chi_squared = sum((count - draws / 12) ** 2 for count in found.values()) / (draws / 12)
     # 11 degrees of freedom, p = 0.001. The seeds are fixed, so the outcome is too.

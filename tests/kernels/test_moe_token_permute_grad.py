@@ -32,9 +32,8 @@ def case(tokens, top_k, hidden, dtype, dropped=0, seed=0):
 
 def compute(grad, indices, top_k, out=None):
     out = np.empty((len(indices) // top_k, grad.shape[1]), grad.dtype) if out is None else out
-    kernels.sum_tokens(
-        storage_view(grad).reshape(-1), indices, storage_view(out).reshape(-1), top_k, grad.shape[1]
-    )
+    entries = kernels.Entries(storage_view(grad).reshape(-1), grad.shape[1], indices, top_k)
+    kernels.sum_tokens(entries, storage_view(out).reshape(-1))
     return out
 
 

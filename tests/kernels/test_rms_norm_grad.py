@@ -8,7 +8,14 @@ import npu_sim
 from npu_sim.cores import load_profile
 from npu_sim.kernels import rms_norm_grad as kernels
 from npu_sim.kernels.ascend_950 import rms_norm_grad as kernels_950
-from npu_sim.kernels.shared.arrival_orders import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, arrivals
+from npu_sim.kernels.shared.arrival_orders import (
+    RANDOM,
+    REVERSE,
+    ROUND_ROBIN,
+    SEQUENTIAL,
+    ArrivalOrder,
+    arrivals,
+)
 from npu_sim.numbers.formats import storage_view
 from npu_sim.operators.rms_norm_grad.ascend_950 import timeline as plans_950
 from npu_sim.tiling import rms_norm_grad as tiling
@@ -81,7 +88,7 @@ def compute(split, dy, x, rstd, gamma, deterministic=False, order=SEQUENTIAL, se
     dx, dgamma = np.empty(x.shape, x.dtype), np.empty(x.shape[1], F)
     stored = [storage_view(np.ascontiguousarray(array)) for array in (dy, x, rstd, gamma)]
     rows = kernels.Rows(*stored, storage_view(dx))
-    kernels.rms_norm_grad(rows, split, deterministic, order, seed, dgamma)
+    kernels.rms_norm_grad(rows, split, deterministic, ArrivalOrder(order, seed), dgamma)
     return dx, dgamma
 
 
@@ -235,7 +242,7 @@ def test_a_random_order_is_drawn_once_for_whole_rows():
     inputs = random_inputs(30, 700, np.float32, np.float32)
     _, contributions = expected(split, *inputs)
     _, dgamma = compute(split, *inputs, order=RANDOM, seed=5)
-    (drawn,) = arrivals(np.ones(10, np.int64), RANDOM, 5, 1)
+    (drawn,) = arrivals(np.ones(10, np.int64), ArrivalOrder(RANDOM, 5))
     assert np.array_equal(
         bits(dgamma), bits(reference.merged(contributions, [(core, 0) for core in drawn]))
     )
@@ -249,7 +256,7 @@ def test_a_random_order_is_drawn_for_every_piece():
     counts = split.contributions(rows)
     assert counts.tolist() == [3, 3, 2]
     numbered = [(core, number) for core, count in enumerate(counts) for number in range(count)]
-    drawn = arrivals(counts, RANDOM, 9, 3)
+    drawn = arrivals(counts, ArrivalOrder(RANDOM, 9), 3)
     assert len({tuple(one) for one in drawn.tolist()}) == 3
     _, dgamma = compute(split, *inputs, order=RANDOM, seed=9)
     for piece, begin in enumerate(range(0, columns, 4096)):
@@ -271,7 +278,11 @@ def test_cores_in_batches_give_the_same_bits(monkeypatch, path, order, determini
     monkeypatch.setattr(kernels, "thread_count", lambda: 1)
     batches = list(
         kernels._batches(
-            np.ones(13, np.int64), arrivals(np.ones(13, np.int64), order, 3, 1), 26, columns, 4
+            np.ones(13, np.int64),
+            arrivals(np.ones(13, np.int64), ArrivalOrder(order, 3)),
+            26,
+            columns,
+            4,
         )
     )
     assert [cores.size for cores, _ in batches] == [6, 6, 1]

@@ -8,6 +8,7 @@ from npu_sim.kernels.embedding_dense_backward import sums as embedding_dense_bac
 from npu_sim.kernels.embedding_dense_backward.gradient import embedding_dense_backward
 from npu_sim.kernels.embedding_dense_backward.grouping import ROW_ATOMIC, Cut
 from npu_sim.kernels.shared import row_copies, token_sums
+from npu_sim.kernels.shared.arrival_orders import ArrivalOrder
 from tests.cases import every
 
 F = np.float32
@@ -93,7 +94,8 @@ def test_rms_norm(monkeypatch, path, dtype, gamma_dtype, columns):
 
     def compute(out):
         rows = rms_norm_grad.Rows(dy, x, rstd, gamma, out)
-        rms_norm_grad.rms_norm_grad(rows, rms_norm_grad.Split(path, 3, 3), False, 0, 0, dgamma)
+        split = rms_norm_grad.Split(path, 3, 3)
+        rms_norm_grad.rms_norm_grad(rows, split, False, ArrivalOrder(), dgamma)
 
     assert_equal_both_ways(monkeypatch, rms_norm_grad, 7, columns, dtype, compute)
 
@@ -106,7 +108,7 @@ def test_moe(monkeypatch, dtype, columns):
     indices = rng.permutation(18).astype(np.int32)  # four rows were dropped
 
     def compute(out):
-        token_sums.sum_tokens(grad, indices, out.reshape(-1), 3, columns)
+        token_sums.sum_tokens(token_sums.Entries(grad, columns, indices, 3), out.reshape(-1))
 
     assert_equal_both_ways(monkeypatch, token_sums, 6, columns, dtype, compute)
 

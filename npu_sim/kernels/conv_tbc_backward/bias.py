@@ -13,7 +13,7 @@ Source: specification page ``conv_tbc_backward``, "Arithmetic".
 import numpy as np
 
 from npu_sim.kernels.engine.compile import kernel
-from npu_sim.kernels.shared.arrival_orders import SEQUENTIAL, arrivals
+from npu_sim.kernels.shared.arrival_orders import IN_CORE_ORDER, ArrivalOrder, arrivals
 from npu_sim.kernels.shared.elementwise import narrow_array
 from npu_sim.kernels.vectors.lanes import Floats, Stored
 from npu_sim.kernels.vectors.row_sums import clear
@@ -56,7 +56,7 @@ def _add_in_order(parts: Floats, total: Floats) -> None:
 
 
 def grad_bias(
-    grad: Stored, out: Stored, core_rows: int = 0, core_order: int = SEQUENTIAL, seed: int = 0
+    grad: Stored, out: Stored, core_rows: int = 0, order: ArrivalOrder = IN_CORE_ORDER
 ) -> None:
     """Sum grad over its first two axes: in fp32, rounded once.
 
@@ -67,13 +67,13 @@ def grad_bias(
         product's argument ``self``, is C-contiguous; no axis is empty.
     core_rows : int
         Rows (time and batch) of each core; 0 if one core adds all.
-    core_order, seed : int
-        Code and seed of the order in which the sums of the cores arrive.
+    order
+        Order in which the sums of the cores arrive.
     """
     sums = core_sums(grad, core_rows or grad.shape[0] * grad.shape[1])
     total = sums[0]
     if len(sums) > 1:
-        order = arrivals(np.ones(len(sums), np.int64), core_order, seed, 1)[0]
+        arrived = arrivals(np.ones(len(sums), np.int64), order)[0]
         total = np.empty(sums.shape[1], np.float32)
-        _add_in_order(sums[order], total)
+        _add_in_order(sums[arrived], total)
     narrow_array(total, FORMAT_OF_STORAGE[out.dtype], out=out)

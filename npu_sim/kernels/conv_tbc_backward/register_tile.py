@@ -113,20 +113,34 @@ ROW_STRIDE = ROW_CHANNELS + 16
 sets."""
 
 
-def _reference(rows: int, row_stride: int, step_stride: int) -> Multiply:
+class Form(NamedTuple):
+    """What is known of a tile product when its code is emitted.
+
+    ``row_stride`` and ``step_stride`` are the distances, in elements, of rows and of steps in the
+    first operand. Blocks of ``lengths`` have straight-line code.
+    """
+
+    rows: int
+    row_stride: int
+    step_stride: int
+    lengths: tuple[int, ...]
+
+
+def _reference(form: Form) -> Multiply:
     """Return the definition of `_tile_product` in NumPy, which `_emit_product` implements."""
 
     def multiply(
         a: Floats, a_start: int, b: Floats, b_start: int, c: Floats, c_start: int, walk: Walk
     ) -> None:
-        tile = c[c_start : c_start + rows * TILE_COLUMNS].reshape(rows, TILE_COLUMNS)
+        tile = c[c_start : c_start + form.rows * TILE_COLUMNS].reshape(-1, TILE_COLUMNS)
+        row_starts = form.row_stride * np.arange(form.rows)
         for outer in range(walk.outer):
             for inner in range(walk.inner):
                 a_block = a_start + outer * walk.a_outer + inner * walk.a_inner
                 b_block = b_start + outer * walk.b_outer + inner * walk.length * TILE_COLUMNS
                 sums = np.zeros_like(tile)
                 for step in range(walk.length):
-                    left = a[a_block + row_stride * np.arange(rows) + step * step_stride]
+                    left = a[a_block + row_starts + step * form.step_stride]
                     right = b[b_block + step * TILE_COLUMNS :][:TILE_COLUMNS]
                     sums = fused_multiply_add(left[:, None], right[None, :], sums)
                 tile += sums
@@ -137,16 +151,8 @@ def _reference(rows: int, row_stride: int, step_stride: int) -> Multiply:
 class _Tile:
     """Emits the LLVM instructions of a tile product."""
 
-    def __init__(
-        self,
-        builder: ir.IRBuilder,
-        rows: int,
-        row_stride: int,
-        step_stride: int,
-        lengths: tuple[int, ...],
-    ) -> None:
-        self.builder, self.rows, self.lengths = builder, rows, lengths
-        self.row_stride, self.step_stride = row_stride, step_stride
+    def __init__(self, builder: ir.IRBuilder, form: Form) -> None:
+        self.builder, self.form = builder, form
 
     def load(self, base: ir.Value, offset: int) -> ir.Value:
         address = self.builder.gep(base, [I64(offset)])
@@ -159,11 +165,11 @@ class _Tile:
         builder, vectors = self.builder, TILE.vectors
         a, b = (
             builder.gep(base, [builder.mul(number, I64(stride))])
-            for base, stride in ((a, self.step_stride), (b, TILE_COLUMNS))
+            for base, stride in ((a, self.form.step_stride), (b, TILE_COLUMNS))
         )
         right = [self.load(b, position * TILE.lanes) for position in range(vectors)]
-        for row in range(self.rows):
-            element = builder.load(builder.gep(a, [I64(row * self.row_stride)]))
+        for row in range(self.form.rows):
+            element = builder.load(builder.gep(a, [I64(row * self.form.row_stride)]))
             splat = splat_numbers(builder, element, TILE.lanes)
             for position in range(vectors):
                 if sums is None:
@@ -195,7 +201,8 @@ class _Tile:
         # LLVM promotes these stack variables to registers.
         zero = ir.Constant(ir.VectorType(FLOAT, TILE.lanes), [0.0] * TILE.lanes)
         sums = [
-            cgutils.alloca_once_value(self.builder, zero) for _ in range(self.rows * TILE.vectors)
+            cgutils.alloca_once_value(self.builder, zero)
+            for _ in range(self.form.rows * TILE.vectors)
         ]
         for variable in sums:
             self.builder.store(zero, variable)
@@ -207,9 +214,9 @@ class _Tile:
         self.add_to(c, [self.builder.load(variable) for variable in sums])
 
     def block(self, a: ir.Value, b: ir.Value, c: list[ir.Value], length: ir.Value) -> None:
-        """Add a block; lengths in ``self.lengths`` have straight-line code."""
+        """Add a block; those of known length have straight-line code."""
         builder, done = self.builder, self.builder.append_basic_block("done")
-        for known in self.lengths:
+        for known in self.form.lengths:
             with builder.if_then(builder.icmp_signed("==", length, I64(known))):
                 self.straight(a, b, c, known)
                 builder.branch(done)
@@ -218,9 +225,7 @@ class _Tile:
         builder.position_at_end(done)
 
 
-def _reaches(
-    builder: ir.IRBuilder, walk: Walk, rows: int, row_stride: int, step_stride: int
-) -> Iterator[ir.Value]:
+def _reaches(builder: ir.IRBuilder, walk: Walk, form: Form) -> Iterator[ir.Value]:
     """Emit the number of elements a walk reads of each operand."""
     last_outer, last_inner, last_step = (
         builder.sub(size, I64(1)) for size in (walk.outer, walk.inner, walk.length)
@@ -230,7 +235,10 @@ def _reaches(
     )
     a = builder.add(
         a_blocks,
-        builder.add(builder.mul(last_step, I64(step_stride)), I64((rows - 1) * row_stride + 1)),
+        builder.add(
+            builder.mul(last_step, I64(form.step_stride)),
+            I64((form.rows - 1) * form.row_stride + 1),
+        ),
     )
     b = builder.add(
         builder.mul(last_outer, walk.b_outer),
@@ -244,14 +252,7 @@ def _reaches(
 
 
 def _emit_product(
-    rows: int,
-    row_stride: int,
-    step_stride: int,
-    lengths: tuple[int, ...],
-    context: Any,
-    builder: ir.IRBuilder,
-    kinds: Any,
-    *arguments: Any,
+    form: Form, context: Any, builder: ir.IRBuilder, kinds: Any, *arguments: Any
 ) -> None:
     """Emit the instructions of `_tile_product`."""
     arrays = [
@@ -261,14 +262,14 @@ def _emit_product(
         builder.gep(data, [arguments[at + 1]]) for data, at in zip(arrays, (0, 2, 4), strict=True)
     )
     walk = Walk(*cgutils.unpack_tuple(builder, arguments[6]))
-    reaches = (*_reaches(builder, walk, rows, row_stride, step_stride), I64(rows * TILE_COLUMNS))
+    reaches = (*_reaches(builder, walk, form), I64(form.rows * TILE_COLUMNS))
     for at, reach in zip((0, 2, 4), reaches, strict=True):
         require_elements(context, builder, kinds[at], reach, *arguments[at : at + 2])
-    tile = _Tile(builder, rows, row_stride, step_stride, lengths)
+    tile = _Tile(builder, form)
     vector = ir.VectorType(FLOAT, TILE.lanes).as_pointer()
     in_memory = [
         builder.bitcast(builder.gep(c, [I64(position * TILE.lanes)]), vector)
-        for position in range(rows * TILE.vectors)
+        for position in range(form.rows * TILE.vectors)
     ]
     accumulators = in_memory
     if TILE.keeps_accumulators:
@@ -289,23 +290,19 @@ def _emit_product(
             builder.store(builder.load(variable), place, align=4)
 
 
-def _tile_product(
-    rows: int, row_stride: int, step_stride: int, lengths: tuple[int, ...]
-) -> Multiply:
+def _tile_product(form: Form) -> Multiply:
     """Return the function ``multiply(a, a_start, b, b_start, c, c_start, walk)``.
 
     It adds to the tile at ``c[c_start:]``, rows x TILE_COLUMNS without gaps, block after block, the
     sum of the products of ``a[a_start + block + row * row_stride + step * step_stride]`` and
-    ``b[b_start + block + step * TILE_COLUMNS + column]``. Blocks of ``lengths`` have straight-line
-    code.
+    ``b[b_start + block + step * TILE_COLUMNS + column]``.
     """
-    emit = partial(_emit_product, rows, row_stride, step_stride, lengths)
-    return instruction(always(types.void), emit)(_reference(rows, row_stride, step_stride))
+    return instruction(always(types.void), partial(_emit_product, form))(_reference(form))
 
 
-multiply_rows = _tile_product(TILE_ROWS, ROW_STRIDE, 1, CHANNEL_BLOCKS)
+multiply_rows = _tile_product(Form(TILE_ROWS, ROW_STRIDE, 1, CHANNEL_BLOCKS))
 """gradInput: rows of grad; the reduction runs along the channels of a row."""
-multiply_row = _tile_product(1, ROW_STRIDE, 1, CHANNEL_BLOCKS)
+multiply_row = _tile_product(Form(1, ROW_STRIDE, 1, CHANNEL_BLOCKS))
 """gradInput: a single row."""
-multiply_channels = _tile_product(TILE_ROWS, 1, TILE_ROWS, (TIME_BLOCK,))
+multiply_channels = _tile_product(Form(TILE_ROWS, 1, TILE_ROWS, (TIME_BLOCK,)))
 """gradWeight: neighbouring channels of the input; the reduction runs along time."""

@@ -51,7 +51,7 @@ from npu_sim.kernels.engine.compile import (
     thread_scratch,
     threads_for,
 )
-from npu_sim.kernels.shared.arrival_orders import RANDOM, SEQUENTIAL, arrivals
+from npu_sim.kernels.shared.arrival_orders import IN_CORE_ORDER, RANDOM, ArrivalOrder, arrivals
 from npu_sim.kernels.vectors.lanes import Floats, Integers, Stored
 from npu_sim.kernels.vectors.row_sums import add_to, clear
 from npu_sim.numbers.arrays import aligned
@@ -101,6 +101,15 @@ NO_TAIL = TailTiles(0, 0, 1, 1, 1, 1, 1)
 NO_MASK = np.zeros((0, 0), np.bool_)
 
 
+class Reduction(NamedTuple):
+    """How cores divide the reduction, and the order in which their sums arrive."""
+
+    split: ReductionSplit
+    tail: TailTiles = NO_TAIL
+    """Tiles summed through private slots; they require a ``split`` that restarts."""
+    order: ArrivalOrder = IN_CORE_ORDER
+
+
 def tail_mask(tiles: TailTiles, in_channels: int, out_channels: int) -> NDArray[np.bool_]:
     """Return the mask (input channels, output channels) of the tiles with slots."""
     n = np.arange(in_channels)[:, None] // tiles.n_edge
@@ -126,8 +135,8 @@ def arrived_visits(split: ReductionSplit, order: int) -> tuple[Integers, Integer
     For ``RANDOM``, cores are in ascending order, because the order is drawn for every output row.
     """
     cores = visits_by_core(split)
-    fixed = SEQUENTIAL if order == RANDOM else order
-    arrived = [cores[number] for number in arrivals(np.ones(len(cores), np.int64), fixed, 0, 1)[0]]
+    fixed = IN_CORE_ORDER if order == RANDOM else ArrivalOrder(order)
+    arrived = [cores[number] for number in arrivals(np.ones(len(cores), np.int64), fixed)[0]]
     last = [
         int(visit == visits_of_part[-1]) for visits_of_part in arrived for visit in visits_of_part
     ]
@@ -537,10 +546,7 @@ def grad_weight(
     tap_stride: int,
     rounding: int,
     out: Stored,
-    split: ReductionSplit,
-    tail: TailTiles,
-    core_order: int,
-    seed: int,
+    reduction: Reduction,
 ) -> None:
     """Compute gradWeight; ``tap_stride`` is the stride of the formula in the module docstring.
 
@@ -556,18 +562,14 @@ def grad_weight(
         Code of the rounding of operands to the compute dtype; see `operands`.
     out : (K, Cin, Cout)
         Result, C-contiguous.
-    split : ReductionSplit
-        Division of the reduction among cores.
-    tail : TailTiles
-        Tiles summed through private slots; requires a ``split`` that restarts.
-    core_order, seed : int
-        Code and seed of the order in which the sums of different cores arrive.
+    reduction : Reduction
+        Division of the reduction among cores, and the order of their sums.
     """
-    taps, in_channels, out_channels = out.shape
-    is_random = core_order == RANDOM and split.cores > 1
+    (split, tail, order), (taps, in_channels, out_channels) = reduction, out.shape
+    is_random = order.code == RANDOM and split.cores > 1
     operations = grad.size * taps * in_channels
     threads = thread_count() if is_random else threads_for(operations=operations)
-    plan = schedule(out.shape, tap_stride, split, tail.slot_samples, core_order, threads, is_random)
+    plan = schedule(out.shape, tap_stride, split, tail.slot_samples, order.code, threads, is_random)
     mask = tail_mask(tail, in_channels, out_channels) if tail.slot_samples else NO_MASK
     has_slots, restarts = bool(mask.any()), split.restarts == 1
     packed_x, packed_grad = (
@@ -596,7 +598,7 @@ def grad_weight(
             Taps(pad, tap_stride, x.shape[0]),
         )
         if is_random:
-            orders = arrivals(np.ones(split.cores, np.int64), RANDOM, seed, taps * in_channels)
+            orders = arrivals(np.ones(split.cores, np.int64), order, taps * in_channels)
             rows = orders.reshape(taps, in_channels, split.cores)
             _multiply_random.over(threads, operands, plan, rows, total, queue, parts)
         else:

@@ -7,5 +7,13 @@ from npu_sim.kernels.embedding_dense_backward.gradient import (
     order_dependent_rows,
 )
 from npu_sim.kernels.embedding_dense_backward.grouping import Cut
+from npu_sim.kernels.shared.arrival_orders import ArrivalOrder
 
-__all__ = ["EXACT_COUNT", "Cut", "Grouped", "embedding_dense_backward", "order_dependent_rows"]
+__all__ = [
+    "EXACT_COUNT",
+    "ArrivalOrder",
+    "Cut",
+    "Grouped",
+    "embedding_dense_backward",
+    "order_dependent_rows",
+]

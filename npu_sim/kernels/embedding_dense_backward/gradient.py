@@ -46,7 +46,13 @@ from npu_sim.kernels.embedding_dense_backward.sums import (
     sum_runs,
 )
 from npu_sim.kernels.engine.compile import device_function, kernel, thread_count
-from npu_sim.kernels.shared.arrival_orders import SEQUENTIAL, next_core, seed_words
+from npu_sim.kernels.shared.arrival_orders import (
+    IN_CORE_ORDER,
+    SEQUENTIAL,
+    ArrivalOrder,
+    next_core,
+    seed_words,
+)
 from npu_sim.kernels.vectors.lane_blocks import BLOCK_BYTES, block_length, store_block, zero_block
 from npu_sim.kernels.vectors.lanes import LINE_BYTES, ONE, ZERO, Lanes, Stored, splat, store
 from npu_sim.numbers.scalars import narrow
@@ -59,7 +65,7 @@ CORE, NEXT, LEFT = 0, 1, 2
 """Rows of `Cursors`: the core, its next slot, and the number of chunks it has left."""
 
 
-class ArrivalOrder(NamedTuple):
+class Arrivals(NamedTuple):
     """How the slots are divided among cores, and the order in which the cores' chunks arrive."""
 
     core_starts: NDArray[np.int64]
@@ -73,7 +79,7 @@ class ArrivalOrder(NamedTuple):
 
 @device_function
 def _place_cursors(
-    arrival: ArrivalOrder, marked: Integers, begin: int, stop: int, cursors: Cursors
+    arrival: Arrivals, marked: Integers, begin: int, stop: int, cursors: Cursors
 ) -> int:
     """Write a cursor for each core that contributes to the run begin..stop; return the number."""
     count, core = 0, 0
@@ -90,7 +96,7 @@ def _place_cursors(
 
 @device_function
 def _merge_run(
-    arrival: ArrivalOrder,
+    arrival: Arrivals,
     row: int,
     begin: int,
     stop: int,
@@ -118,7 +124,7 @@ def _merge_run(
 @kernel
 def _merge_all(
     thread: int,
-    arrival: ArrivalOrder,
+    arrival: Arrivals,
     rows: NDArray[np.int64],
     starts: Integers,
     marked: Integers,
@@ -133,7 +139,7 @@ def _merge_all(
 
 
 def merge_rows(
-    cut: Cut, starts: Integers, marked: Integers, rows: NDArray[np.int64], order: int, seed: int
+    cut: Cut, starts: Integers, marked: Integers, rows: NDArray[np.int64], order: ArrivalOrder
 ) -> Integers:
     """Return a copy of ``marked`` in which the runs of ``rows`` are in their order of arrival.
 
@@ -145,12 +151,12 @@ def merge_rows(
         The grouped and marked call.
     rows : int64
         Weight rows that depend on the order of arrival.
-    order, seed : int
-        Code of the order (`npu_sim.kernels.shared.arrival_orders`) and its seed, which only RANDOM
-        uses.
+    order : ArrivalOrder
+        Order in which the chunks of several cores arrive.
     """
     merged = marked.copy()
-    arrival = ArrivalOrder(cut.core_starts(), cut.splits_slots, order, seed_words(seed))
+    words = seed_words(order.seed)
+    arrival = Arrivals(cut.core_starts(), cut.splits_slots, order.code, words)
     cursors = np.empty((thread_count(), 3, cut.cores), np.int64)
     _merge_all.over(len(cursors), arrival, rows, starts, marked, merged, cursors)
     return merged
@@ -325,8 +331,7 @@ def embedding_dense_backward(
     cut: Cut,
     padding_idx: int,
     scale: bool,
-    core_order: int = SEQUENTIAL,
-    seed: int = 0,
+    order: ArrivalOrder = IN_CORE_ORDER,
 ) -> Grouped:
     """Compute the gradient of the weight.
 
@@ -344,8 +349,8 @@ def embedding_dense_backward(
         Weight row that stays zero; a value outside 0..num_weights-1 matches none.
     scale : bool
         Attribute scaleGradByFreq.
-    core_order, seed : int
-        Code of the order in which chunks of several cores arrive; deterministic paths ignore it.
+    order : ArrivalOrder
+        Order in which chunks of several cores arrive; deterministic paths ignore it.
 
     Returns
     -------
@@ -356,9 +361,9 @@ def embedding_dense_backward(
     mark_chunks(cut, starts, marked)
     grouped = Grouped(cut, starts, marked, padding_idx if 0 <= padding_idx < out.shape[0] else -1)
     arrived = marked
-    if cut.is_atomic and core_order != SEQUENTIAL:
+    if cut.is_atomic and order.code != SEQUENTIAL:
         rows = np.flatnonzero(order_dependent_rows(grouped))
-        arrived = merge_rows(cut, starts, marked, rows, core_order, seed)
+        arrived = merge_rows(cut, starts, marked, rows, order)
     runs = Runs(starts, grouped.padding_idx)
     if scale:
         mode = SCALE_ROWS if cut.path == INDEX_ORDER else SCALE_SUM

@@ -103,6 +103,26 @@ class Run(NamedTuple):
     """Factor of the sum."""
 
 
+class LongRuns(NamedTuple):
+    """How runs of many rows are summed: some rows at a time, over all of a group of columns."""
+
+    slots: int
+    """Rows of a turn; runs of more are long."""
+    sums: Floats
+    """Totals and chunks between the turns: (2, columns), or (threads, 2, columns)."""
+
+
+class OutRow(NamedTuple):
+    """Where an output row is written."""
+
+    flat: Stored
+    """All output rows."""
+    start: int
+    """First element of the row."""
+    streams: bool
+    """Whether its cache lines are written with non-temporal stores."""
+
+
 # --- One run: accumulators in registers ---
 
 
@@ -154,15 +174,16 @@ def sum_line(rows: MarkedRows, run: Run, column: int) -> Lanes:
 
 @device_function
 def _write_long_run(
-    rows: MarkedRows, run: Run, slots: int, out: Stored, out_start: int, columns: Any, sums: Floats
+    rows: MarkedRows, run: Run, long_runs: LongRuns, out: OutRow, columns: Any
 ) -> None:
-    """Write columns of an output row, adding ``slots`` rows at a time to all of a group.
+    """Write columns of an output row, adding some rows at a time to all of a group.
 
-    So the rows are read from memory once, and all columns of a group one after the other. Between
-    the turns totals and chunks are in ``sums``. The last columns may overlap those before.
+    So the rows are read from memory once, and all columns of a group one after the other. The last
+    columns may overlap those before.
     """
-    step = block_length(out)
-    zero, last_column, totals, chunks = zero_block(out), rows.dim - step, sums[0], sums[1]
+    flat, slots = out.flat, long_runs.slots
+    totals, chunks, step = long_runs.sums[0], long_runs.sums[1], block_length(flat)
+    zero, last_column = zero_block(flat), rows.dim - step
     for group in range(columns[0], columns[1], GROUP_COLUMNS):
         end = min(group + GROUP_COLUMNS, columns[1])
         for place in range(0, end - group, step):
@@ -171,27 +192,19 @@ def _write_long_run(
         for begin in range(run.begin, run.stop, slots):
             part = Run(begin, min(begin + slots, run.stop), run.weight, run.factor)
             for place in range(0, end - group, step):
-                so_far = load_lane_block(totals, place, out), load_lane_block(chunks, place, out)
+                so_far = load_lane_block(totals, place, flat), load_lane_block(chunks, place, flat)
                 column = min(group + place, last_column)
                 total, chunk = _sum_run(rows, part, column, step, so_far, zero, load_block)
                 store_lanes(totals, place, total)
                 store_lanes(chunks, place, chunk)
         for place in range(0, end - group, step):
-            total = load_lane_block(totals, place, out) * run.factor
-            store_block(out, out_start + min(group + place, last_column), total)
+            total = load_lane_block(totals, place, flat) * run.factor
+            store_block(flat, out.start + min(group + place, last_column), total)
 
 
 @device_function
 def _write_two(
-    rows: MarkedRows,
-    run: Run,
-    out: Stored,
-    out_start: int,
-    column: int,
-    step: int,
-    zero: Lanes,
-    load_at: Any,
-    streams: bool,
+    rows: MarkedRows, run: Run, out: OutRow, column: int, step: int, zero: Lanes, load_at: Any
 ) -> None:
     """Write two blocks or lines of ``step`` columns each: one loop over the rows costs less."""
     grad, dim, size = rows.grad, rows.dim, rows.marked.size
@@ -207,49 +220,45 @@ def _write_two(
         if row < 0:
             total, next_total = total + chunk, next_total + next_chunk
             chunk, next_chunk = zero, zero
-    put_block(out, out_start + column, total * run.factor, streams)
-    put_block(out, out_start + column + step, next_total * run.factor, streams)
+    put_block(out.flat, out.start + column, total * run.factor, out.streams)
+    put_block(out.flat, out.start + column + step, next_total * run.factor, out.streams)
 
 
 @device_function
-def _write_columns(
-    rows: MarkedRows, run: Run, out: Stored, out_start: int, columns: Any, streams: bool
-) -> None:
-    """Write columns of an output row; without ``streams``, the last may overlap those before."""
-    step, line, dim = block_length(out), LINE_BYTES // out.itemsize, rows.dim
-    first, end = columns
-    pair = 2 * step if out.itemsize == 4 else dim + step  # two blocks of 16 bits fit no registers
+def _write_columns(rows: MarkedRows, run: Run, out: OutRow, columns: Any) -> None:
+    """Write columns of an output row; unless it streams, the last may overlap those before."""
+    flat, streams, dim, (first, end) = out.flat, out.streams, rows.dim, columns
+    step, line = block_length(flat), LINE_BYTES // flat.itemsize
+    pair = 2 * step if flat.itemsize == 4 else dim + step  # two blocks of 16 bits fit no registers
     blocks_end = first + (end - first) // step * step
     if not streams and dim >= step:
         blocks_end = end
     pairs_end = first + (end - first) // pair * pair
     for column in range(first, pairs_end, 2 * step):
-        zero = zero_block(out)
-        _write_two(rows, run, out, out_start, column, step, zero, load_block, streams)
+        _write_two(rows, run, out, column, step, zero_block(flat), load_block)
     for begin in range(pairs_end, blocks_end, step):
         column = min(begin, dim - step)
-        put_block(out, out_start + column, sum_block(rows, run, column) * run.factor, streams)
+        put_block(flat, out.start + column, sum_block(rows, run, column) * run.factor, streams)
     lines_end = blocks_end + (end - blocks_end) // (2 * line) * (2 * line)
     for column in range(blocks_end, lines_end, 2 * line):
-        zero = splat(ZERO, out)
-        _write_two(rows, run, out, out_start, column, line, zero, load, streams)
+        _write_two(rows, run, out, column, line, splat(ZERO, flat), load)
     for begin in range(lines_end, end, line):
         column = min(begin, dim - line)
-        put_block(out, out_start + column, sum_line(rows, run, column) * run.factor, streams)
+        put_block(flat, out.start + column, sum_line(rows, run, column) * run.factor, streams)
 
 
 @device_function
-def _write_row(rows: MarkedRows, run: Run, out: Stored, out_start: int) -> None:
+def _stream_row(rows: MarkedRows, run: Run, out: Stored, start: int) -> None:
     """Write an output row: its whole cache lines with non-temporal stores."""
     dim, line = rows.dim, LINE_BYTES // out.itemsize
-    first = to_next_line(out, out_start)
+    first = to_next_line(out, start)
     end = first + (dim - first) // line * line
-    _write_columns(rows, run, out, out_start, (first, end), True)
+    _write_columns(rows, run, OutRow(out, start, True), (first, end))
     if first > 0:
-        store_some(out, out_start, sum_line(rows, run, 0) * run.factor, 0, first)
+        store_some(out, start, sum_line(rows, run, 0) * run.factor, 0, first)
     if end < dim:
         last = sum_line(rows, run, dim - line) * run.factor
-        store_some(out, out_start + dim - line, last, line - (dim - end), line)
+        store_some(out, start + dim - line, last, line - (dim - end), line)
 
 
 # --- All output rows ---
@@ -278,39 +287,37 @@ def _sum_wide(
     rows: MarkedRows,
     runs: Runs,
     division: Division,
-    slots: int,
+    long_runs: LongRuns,
     streams: bool,
-    scratch: Floats,
     out: Stored,
 ) -> None:
     """Write a thread's own rows, then its columns of every row split over all threads.
 
-    Rows are at least a cache line long. Runs of more than ``slots`` rows are long; ``scratch``
-    (threads, 2, columns) has their totals and chunks.
+    Rows are at least a cache line long.
     """
     bounds, special, dim = division.bounds, division.special, rows.dim
     threads, step = bounds.size // 2, LINE_BYTES // out.itemsize
-    sums, place = scratch[thread], bounds[threads + 1 + thread]
+    own, place = LongRuns(long_runs.slots, long_runs.sums[thread]), bounds[threads + 1 + thread]
     for row in range(bounds[thread], bounds[thread + 1]):
-        out_start, run = np.int64(row) * dim, _run_of(runs, row)
+        start, run = np.int64(row) * dim, _run_of(runs, row)
         if _is_special(special, place, row):
             place += 1
-        elif run.stop - run.begin > slots:
-            _write_long_run(rows, run, slots, out, out_start, (0, dim), sums)
+        elif run.stop - run.begin > own.slots:
+            _write_long_run(rows, run, own, OutRow(out, start, False), (0, dim))
         elif streams:
-            _write_row(rows, run, out, out_start)
+            _stream_row(rows, run, out, start)
         else:
-            prefetch_lines(out, out_start + dim, min(dim, OUT_LOOKAHEAD_BYTES // out.itemsize))
-            _write_columns(rows, run, out, out_start, (0, dim), False)
+            prefetch_lines(out, start + dim, min(dim, OUT_LOOKAHEAD_BYTES // out.itemsize))
+            _write_columns(rows, run, OutRow(out, start, False), (0, dim))
     first = thread * (dim // step) // threads * step
     end = (thread + 1) * (dim // step) // threads * step if thread < threads - 1 else dim
     for row in special:
         if row >= 0:
-            out_start, run = np.int64(row) * dim, _run_of(runs, row)
-            if run.stop - run.begin > slots:
-                _write_long_run(rows, run, slots, out, out_start, (first, end), sums)
+            target, run = OutRow(out, np.int64(row) * dim, False), _run_of(runs, row)
+            if run.stop - run.begin > own.slots:
+                _write_long_run(rows, run, own, target, (first, end))
             else:
-                _write_columns(rows, run, out, out_start, (first, end), False)
+                _write_columns(rows, run, target, (first, end))
     end_streams()
 
 
@@ -370,9 +377,9 @@ def sum_runs(
         row_bytes = dim * out.itemsize
         slots = max(SEGMENT_BYTES // row_bytes, 16) if row_bytes > WIDE_BYTES else grad.shape[0]
         columns = min(dim + BLOCK_BYTES // out.itemsize, GROUP_COLUMNS)
-        scratch = thread_scratch(threads, 2, columns)
+        long_runs = LongRuns(slots, thread_scratch(threads, 2, columns))
         streams = streams_rows(out)
-        _sum_wide.over(threads, rows, runs, division, slots, streams, scratch, out.reshape(-1))
+        _sum_wide.over(threads, rows, runs, division, long_runs, streams, out.reshape(-1))
 
 
 # --- Sums of single chunks, for studies of the order in which chunks arrive ---

@@ -54,6 +54,18 @@ _WEYL_0, _WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 _LOW, _WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
+class ArrivalOrder(NamedTuple):
+    """Order in which contributions of several cores arrive."""
+
+    code: int = SEQUENTIAL
+    seed: int = 0
+    """Seed of RANDOM; other orders ignore it."""
+
+
+IN_CORE_ORDER = ArrivalOrder()
+"""One core after the other."""
+
+
 def seed_words(seed: int) -> tuple[int, int]:
     """Return the two 32-bit words of a seed's key; seeds that differ by 2^64 are the same."""
     return seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
@@ -316,15 +328,13 @@ def _arrived(
     return orders
 
 
-def arrivals(counts: NDArray[np.int64], order: int, seed: int, draws: int) -> NDArray[np.int64]:
+def arrivals(counts: NDArray[np.int64], order: ArrivalOrder, draws: int = 1) -> NDArray[np.int64]:
     """Return orders of arrival of all contributions, numbered core by core.
 
     Parameters
     ----------
     counts
         Contributions of every core.
-    order, seed
-        Code of the order; the seed matters for RANDOM.
     draws
         Number of random orders to draw; the other orders do not differ.
 
@@ -333,11 +343,12 @@ def arrivals(counts: NDArray[np.int64], order: int, seed: int, draws: int) -> ND
     int64 (draws or 1, contributions)
         ``draws`` rows for RANDOM with two cores or more.
     """
-    if order == SEQUENTIAL:
+    if order.code == SEQUENTIAL:
         return np.arange(counts.sum())[np.newaxis]
     cores = np.repeat(np.arange(counts.size), counts)
-    keys = np.arange(draws if order == RANDOM and counts.size > 1 else 1)
-    return _arrived(order, seed_words(seed), keys, cores, np.empty((cores.size, 0), np.float32))
+    keys = np.arange(draws if order.code == RANDOM and counts.size > 1 else 1)
+    values = np.empty((cores.size, 0), np.float32)
+    return _arrived(order.code, seed_words(order.seed), keys, cores, values)
 
 
 def arrival_of(

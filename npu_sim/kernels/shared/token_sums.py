@@ -59,18 +59,22 @@ class Entries(NamedTuple):
     """The (token, expert) pairs of a call, ``top_k`` for each token, and the rows they name."""
 
     rows: Stored
-    """The rows, flat."""
+    """stored (row_count * hidden,): the rows, flat."""
     hidden: int
-    """Columns of a row."""
+    """Columns of a row, above 0."""
     indices: NDArray[np.int32]
-    """Row of each entry; out of range for a dropped one."""
-    factors: Floats
-    """Factor of each entry; empty if there are none."""
+    """int32 (tokens * top_k,): row of each entry; negative, or at or beyond ``row_count``, for a
+    dropped one."""
     top_k: int
-    from_zero: bool
-    """Ascend 950: sums start with +0, and rows whose factor is 0 are live."""
-    chunk_rows: int
-    """Ascend 950: rows after which groups of four restart; 0 if rows are not grouped."""
+    """Experts of a token, above 0."""
+    factors: Floats = np.empty(0, np.float32)
+    """float32 (tokens * top_k,): factor of each entry; empty for plain sums."""
+    from_zero: bool = False
+    """Ascend 950: sums start with +0, and rows whose factor is 0 are added; else these rows are not
+    read."""
+    chunk_rows: int = 0
+    """MoeTokenPermuteGrad on Ascend 950, from zero and without factors: rows after which groups of
+    four restart; 0 adds rows one by one."""
 
 
 class TokenRows(NamedTuple):
@@ -248,44 +252,16 @@ def _sum_short(
     _sum_tokens(chunk, entries, out, streams, _add_short, starts, factors)
 
 
-def sum_tokens(
-    rows: Stored,
-    indices: NDArray[np.int32],
-    out: Stored,
-    top_k: int,
-    hidden: int,
-    factors: Floats | None = None,
-    from_zero: bool = False,
-    chunk_rows: int = 0,
-) -> None:
+def sum_tokens(entries: Entries, out: Stored) -> None:
     """Sum the rows of every token, on all threads.
 
-    Parameters
-    ----------
-    rows : stored (row_count * hidden,)
-        The rows, flat.
-    indices : int32 (tokens * top_k,)
-        Row of every entry; negative, or at or beyond ``row_count``, for a dropped one.
-    out : stored (tokens * hidden,)
-        The sums, flat; shares no memory with the rows.
-    top_k, hidden
-        Experts per token and columns per row, both above 0.
-    factors : float32 (tokens * top_k,)
-        Factor of every entry; None for plain sums.
-    from_zero
-        Start every sum with +0 and add rows whose factor is 0, as Ascend 950 does; else these rows
-        are not read.
-    chunk_rows
-        With ``from_zero``, and without factors: rows after which the groups of four of
-        MoeTokenPermuteGrad on Ascend 950 restart; 0 adds rows one by one.
+    ``out``, stored (tokens * hidden,), has the sums, flat; it shares no memory with the rows.
     """
-    all_factors = np.empty(0, np.float32) if factors is None else factors
-    entries = Entries(rows, hidden, indices, all_factors, top_k, from_zero, chunk_rows)
-    chunks = threads_for(rows.nbytes + out.nbytes)
-    starts = thread_scratch(chunks, 2, top_k, dtype=np.int64)
-    row_factors = thread_scratch(chunks, 2, top_k)
+    chunks, hidden = threads_for(entries.rows.nbytes + out.nbytes), entries.hidden
+    starts = thread_scratch(chunks, 2, entries.top_k, dtype=np.int64)
+    factors = thread_scratch(chunks, 2, entries.top_k)
     if hidden * out.itemsize < LINE_BYTES:
-        _sum_short.over(chunks, entries, out, False, starts, row_factors)
+        _sum_short.over(chunks, entries, out, False, starts, factors)
         return
-    sum_rows = _sum_groups if chunk_rows else _sum_long
-    sum_rows.over(chunks, entries, out, is_streamed(out.reshape(-1, hidden)), starts, row_factors)
+    sum_rows = _sum_groups if entries.chunk_rows else _sum_long
+    sum_rows.over(chunks, entries, out, is_streamed(out.reshape(-1, hidden)), starts, factors)

@@ -88,12 +88,12 @@ def _write_rows(
     outputs: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> None:
     """Write y, rstd and x of as many rows as y has, from storage arrays by name."""
-    from npu_sim.kernels.add_rms_norm import add_rms_norm
+    from npu_sim.kernels.add_rms_norm import Rows, add_rms_norm
 
     shape, (y, rstd, x) = (case.row.row, case.row.col), outputs
     x1, x2 = (stored(name).reshape(shape)[: len(y)] for name in ("x1", "x2"))
-    epsilon = to_fp32(case.arguments.epsilon)
-    add_rms_norm(x1, x2, stored("gamma").reshape(-1), split, arithmetic, epsilon, y, rstd, x)
+    rows = Rows(x1, x2, stored("gamma").reshape(-1), y, rstd, x)
+    add_rms_norm(rows, split, arithmetic, to_fp32(case.arguments.epsilon))
 
 
 def computed(

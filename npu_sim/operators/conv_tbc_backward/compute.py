@@ -19,6 +19,7 @@ from npu_sim.framework.vocabulary import (
     storage_view,
 )
 from npu_sim.kernels import conv_tbc_backward as kernels
+from npu_sim.kernels.shared.arrival_orders import ArrivalOrder
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.numbers.values import normal
 from npu_sim.operators.conv_tbc_backward.declaration import computed_in
@@ -69,12 +70,12 @@ def weight_order_mask(case: Case) -> Array:
 
 def compute(run: Run) -> None:
     """Compute the three gradients."""
-    case, order = run.case, run.order
+    case, order = run.case, ArrivalOrder(run.order.code, run.order.seed)
     with run.watch.stage("compute"):
         grad, rows = run.stored("grad_output"), case.tiling.bias_rows
         _grad_input(run, grad)
-        _grad_weight(run, grad)
-        kernels.grad_bias(grad, run.written("grad_bias"), rows, order.code, order.seed)
+        _grad_weight(run, grad, order)
+        kernels.grad_bias(grad, run.written("grad_bias"), rows, order)
     run.masks |= {
         "grad_weight": partial(weight_order_mask, case),
         "grad_bias": partial(np.full, case.row.Cout, case.tiling.bias_cores >= ORDERED_ADDITIONS),
@@ -92,12 +93,12 @@ def _grad_input(run: Run, grad: Array) -> None:
     kernels.grad_input(grad, weight, out, row.pad, operand, result)
 
 
-def _grad_weight(run: Run, grad: Array) -> None:
+def _grad_weight(run: Run, grad: Array, order: ArrivalOrder) -> None:
     row, case, out = run.case.row, run.case, run.written("grad_weight")
     x, (operand, _) = run.stored("input"), roundings(case)
-    splits, order = splits_of(case), (run.order.code, run.order.seed)
+    reduction = kernels.Reduction(*splits_of(case), order)
     if case.tiling.route != ROUTE_MATMUL:
-        kernels.grad_weight(x, grad, row.pad, 1, operand, out, *splits, *order)
+        kernels.grad_weight(x, grad, row.pad, 1, operand, out, reduction)
         return
     if "gradWeight" in elementwise_gradients(case):
         products = out.reshape(-1, row.Cout)
@@ -106,11 +107,11 @@ def _grad_weight(run: Run, grad: Array) -> None:
     # The batch takes the place of time, so taps lie a whole batch apart.
     views = x.reshape(row.T * row.B, 1, row.Cin), grad.reshape(row.B, 1, row.Cout)
     if not converts_to_fp16(case):
-        kernels.grad_weight(*views, 0, row.B, operand, out, *splits, *order)
+        kernels.grad_weight(*views, 0, row.B, operand, out, reduction)
         return
     # The product has the dtype of its operands; a cast to the output follows (page "workspace").
     product, target = np.empty(out.shape, np.float16), run.outputs["grad_weight"]
-    kernels.grad_weight(*views, 0, row.B, operand, storage_view(product), *splits, *order)
+    kernels.grad_weight(*views, 0, row.B, operand, storage_view(product), reduction)
     narrow_array(widen_array(product), target.dtype, out=target)
 
 

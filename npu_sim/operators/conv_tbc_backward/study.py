@@ -101,13 +101,13 @@ def _weight_parts(call: StudyCall, result: Result) -> Iterator[Parts]:
             (sample, start, stop), group = visits[0], len(visits)
             part = np.ascontiguousarray(grad[start:stop, sample : sample + group])
             samples = np.ascontiguousarray(x[:, sample : sample + group])
-            one_core = kernels.ReductionSplit(group, group, stop - start, stop - start)
+            one_core = kernels.Reduction(
+                kernels.ReductionSplit(group, group, stop - start, stop - start)
+            )
             whole = np.empty((row.K, channels, columns), np.float32)
             # A part of the time axis that starts at `start` reads input from there: shift the pad.
             shift = row.pad - start
-            kernels.grad_weight(
-                samples, part, shift, 1, operand, whole, one_core, kernels.NO_TAIL, 0, 0
-            )
+            kernels.grad_weight(samples, part, shift, 1, operand, whole, one_core)
             values[core] = whole[taps.start : taps.stop].reshape(-1, columns)
         chosen = [place - tap * channels for place in rows]
         terms = [

@@ -105,8 +105,7 @@ def compute(run: Run) -> None:
             cut_of(run.case),
             row.padding_idx,
             row.scale_grad_by_freq == 1,
-            order.code,
-            order.seed,
+            kernels.ArrivalOrder(order.code, order.seed),
         )
         run.masks["grad_weight"] = partial(kernels.order_dependent_rows, grouped)
 

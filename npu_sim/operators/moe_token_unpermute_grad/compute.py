@@ -124,17 +124,28 @@ def write_gradients(
     """
     case, sums = run.case, np.empty(0, np.float32)
     with run.watch.stage("load"):
-        from npu_sim.kernels.moe_token_unpermute_grad import Cut, Summation, weigh_and_multiply
+        from npu_sim.kernels.moe_token_unpermute_grad import (
+            Cut,
+            Inputs,
+            Summation,
+            weigh_and_multiply,
+        )
         from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
         from npu_sim.kernels.shared.row_copies import gather_rows
     with run.watch.stage("compute"):
         g, out = run.stored("unpermuted_tokens_grad"), run.written("permuted_tokens_grad")
         if case.row.has_probs:
-            probs = widen_array(run.stored("probs")).reshape(-1)
-            rows, indices = run.stored("permuted_tokens"), run.stored("sorted_indices")
-            sums = np.empty(indices.size, np.float32)
-            order = Summation(piece_columns, folds_once, Cut(*cut))
-            weigh_and_multiply(rows, g, indices, probs, writers.entries, order, out, sums)
+            inputs = Inputs(
+                run.stored("permuted_tokens").reshape(-1),
+                g.reshape(-1),
+                case.row.hidden,
+                run.stored("sorted_indices"),
+                widen_array(run.stored("probs")).reshape(-1),
+                writers.entries,
+                Summation(piece_columns, folds_once, Cut(*cut)),
+            )
+            sums = np.empty(inputs.indices.size, np.float32)
+            weigh_and_multiply(inputs, out, sums)
             out[writers.entries < 0] = 0
             run.outputs["probs_grad"][...] = narrow_array(sums, case.specs["probs"].dtype).reshape(
                 case.specs["probs"].shape

@@ -10,6 +10,7 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Arrays, Case, Dtype, Run, unsupported_values
 from npu_sim.kernels import rms_norm_grad as kernels
+from npu_sim.kernels.shared.arrival_orders import ArrivalOrder
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.normalised_rows.compute import BLOCK_ELEMENTS, draw_gamma
 from npu_sim.tiling import rms_norm_grad as tiler
@@ -40,8 +41,9 @@ def compute(run: Run) -> None:
             run.stored("gamma").reshape(-1),
             run.written("dx").reshape(shape),
         )
-        dgamma, order = run.written("dgamma").reshape(-1), run.order
-        kernels.rms_norm_grad(rows, split, case.deterministic, order.code, order.seed, dgamma)
+        dgamma = run.written("dgamma").reshape(-1)
+        order = ArrivalOrder(run.order.code, run.order.seed)
+        kernels.rms_norm_grad(rows, split, case.deterministic, order, dgamma)
     run.masks["dgamma"] = partial(np.full, shape[1], tiler.depends_on_arrival(case.tiling))
 
 

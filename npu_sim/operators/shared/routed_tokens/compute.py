@@ -87,20 +87,17 @@ def sum_rows(run: Run, source: str, result: str, top_k: int, **order: Any) -> No
     """Write the sums of the rows of every token, each weighted by its entry of probs if given.
 
     ``source``, ``result``: names of the tensor that has the rows, and of the sums. ``order``: as in
-    :func:`npu_sim.kernels.shared.token_sums.sum_tokens`.
+    :class:`npu_sim.kernels.shared.token_sums.Entries`.
     """
     with run.watch.stage("load"):
         from npu_sim.kernels.shared.elementwise import widen_array
-        from npu_sim.kernels.shared.token_sums import sum_tokens
+        from npu_sim.kernels.shared.token_sums import Entries, sum_tokens
     with run.watch.stage("compute"):
-        probs = (
-            widen_array(run.stored("probs")).reshape(-1)
-            if run.tensors.get("probs") is not None
-            else None
-        )
-        rows, sums = run.stored(source).reshape(-1), run.written(result).reshape(-1)
-        indices, hidden = run.stored("sorted_indices"), run.case.row.hidden
-        sum_tokens(rows, indices, sums, top_k, hidden, probs, **order)
+        rows, indices = run.stored(source).reshape(-1), run.stored("sorted_indices")
+        entries = Entries(rows, run.case.row.hidden, indices, top_k, **order)
+        if run.tensors.get("probs") is not None:
+            entries = entries._replace(factors=widen_array(run.stored("probs")).reshape(-1))
+        sum_tokens(entries, run.written(result).reshape(-1))
 
 
 def summed(rows: Array, indices: Array, precision: Dtype, probs: Array | None = None) -> Array:
