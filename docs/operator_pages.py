@@ -108,6 +108,8 @@ def check_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
             values["status"] = check.keywords["status"]
         if isinstance(check, Dtypes) and callable(check.allowed):
             values["allowed"] = tuple(check.allowed(profile))
+        elif isinstance(check, Dtypes) and not check.allowed:
+            values["allowed"] = operator.dtypes_of(check.tensors.split()[0])
         shown = [
             f"{PARAMETERS.get(name, name)} `{', '.join(value) if type(value) is tuple else value}`"
             for name, value in values.items()

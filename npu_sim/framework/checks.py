@@ -394,18 +394,19 @@ def product_dtypes(profile: Profile) -> Sequence[str]:
 class Dtypes(DtypeCheck):
     """Each tensor has an allowed dtype: 161002.
 
-    ``allowed`` is a list, or a function of the profile.
+    ``allowed`` is a list, or a function of the profile; without it a tensor has its declared dtype,
+    or one of the axis that it names.
     """
 
     tensors: str
-    allowed: tuple[str, ...] | Callable[[Profile], Sequence[str]]
+    allowed: tuple[str, ...] | Callable[[Profile], Sequence[str]] = ()
 
     def __call__(self, call: Inspection) -> None:
-        if callable(self.allowed):
-            allowed, where = self.allowed(call.profile), call.profile.product.title
-        else:
-            allowed, where = self.allowed, call.operator.title
+        words, where = self.allowed, call.operator.title
+        if callable(words):
+            words, where = tuple(words(call.profile)), call.profile.product.title
         for name, spec in call.given(self.tensors):
+            allowed = words or call.operator.dtypes_of(name)
             if spec.dtype not in allowed:
                 raise AclnnError(
                     INVALID,
@@ -560,6 +561,20 @@ def refuse_strided(call: Inspection, status: Status = INNER_FAILURE) -> None:
                 release=call.profile.release,
                 title=call.profile.product.title,
             )
+
+
+@dataclass(frozen=True, eq=False)
+class CopiesStrided(Check):
+    """Refuse strided inputs at releases that have no copy of them.
+
+    At these, ``switch`` is 0.
+    """
+
+    switch: str
+
+    def __call__(self, call: Inspection) -> None:
+        if getattr(call.rules, self.switch) == 0:
+            refuse_strided(call)
 
 
 @dataclass(frozen=True, eq=False)

@@ -239,8 +239,8 @@ class Operator:
         The declaration as other C functions take it, each with the title of its function: outputs
         in place, other names of parameters, other defaults.
     c_order
-        Names of the parameters of the C function, where their order is another than inputs,
-        attributes, outputs.
+        Names of the parameters of the C function, separated by spaces, where their order is
+        another than inputs, attributes, outputs.
     package
         Package that has the hooks which are not given (:class:`Hook`); empty for a
         declaration that gives all of them.
@@ -301,7 +301,7 @@ class Operator:
     planner_message: Callable[[Any], PlannerMessage] | None = None
     bounds: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     c_forms: tuple[Operator, ...] = ()
-    c_order: tuple[str, ...] = ()
+    c_order: str = ""
     package: str = ""
     families: tuple[str, ...] = ()
     families_not_modelled: tuple[str, ...] = ()
@@ -357,7 +357,7 @@ class Operator:
     def prototype(self) -> tuple[Argument, ...]:
         """Parameters of the C function: inputs, attributes, outputs that are not in place."""
         if self.c_order:
-            return tuple(map(self.argument, self.c_order))
+            return tuple(map(self.argument, self.c_order.split()))
         outputs = (output for output in self.outputs if not output.in_place)
         return (*self.inputs, *self.attributes, *outputs)
 
@@ -429,6 +429,11 @@ class Operator:
     def dtype_names(self) -> frozenset[str]:
         """Names of the axes that are dtypes of tensors."""
         return frozenset(axis.name for axis in self.dtype_axes)
+
+    def dtypes_of(self, tensor: str) -> tuple[str, ...]:
+        """Return the dtypes that the declaration states for a tensor."""
+        dtype = self.argument(tensor).dtype
+        return next((axis.words for axis in self.dtype_axes if axis.name == dtype), (dtype,))
 
     @cached_property
     def sizes(self) -> tuple[Number, ...]:

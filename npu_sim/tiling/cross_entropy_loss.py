@@ -4,7 +4,7 @@ Source: specification page ``cross_entropy_loss``, sections "Tiling" and "The li
 bytes unless the name contains rows, columns, blocks, chunks or floats.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
@@ -39,6 +39,7 @@ from npu_sim.tiling.cross_entropy_loss_grad import (
     ReductionCode,
     TailCores,
     attribute_fields,
+    takes_attributes,
 )
 
 KEYS = (3, 2, 1)
@@ -232,36 +233,34 @@ def largest_rows(problem: Any, device: Device, rules: Any) -> int:
 def vendor_structure(tiling: Any, arguments: Mapping[str, Any], rules: Any) -> Raw:
     """Return the tiling data under the vendor's names, of a call or of the raw planner's inputs."""
     weight = arguments.get("weight", arguments.get("weight_shape"))
-    fields = {**vendor_fields(tiling), **attribute_fields(arguments)}
-    return {**fields, "defaultWeight": int(weight is None)}
+    return {
+        **vendor_fields(tiling),
+        **attribute_fields(arguments),
+        "defaultWeight": int(weight is None),
+    }
 
 
 def problem_of(
-    inputs: Raw, rules: Any, target_dtypes: Sequence[str] = ("int64",)
+    inputs: Raw, rules: Any, target_dtypes: tuple[str, ...] = ("int64",)
 ) -> Problem | None:
     """Return the problem of the raw planner's inputs.
 
     Of target and weight, it looks at the first axis only.
     """
     smoothing, weight = to_fp32(inputs["label_smoothing"]), inputs["weight_shape"]
-    rows, columns = inputs["input_shape"]
-    weight_is_taken = weight is None or (
-        inputs.get("weight_dtype", "float32") == "float32" and list(weight[:1]) == [columns]
-    )
+    (rows, columns), dtype = inputs["input_shape"], inputs["input_dtype"]
     is_taken = (
-        inputs["reduction"] in REDUCTIONS
+        takes_attributes(inputs, dtype, target_dtypes)
         and not (smoothing < 0 or smoothing > 1)
-        and inputs["input_dtype"] in DTYPE_CODES
-        and inputs["target_dtype"] in target_dtypes
         and list(inputs["target_shape"][:1]) == [rows]
-        and weight_is_taken
+        and (weight is None or list(weight[:1]) == [columns])
     )
     if not is_taken:
         return None
     return Problem(
         rows,
         columns,
-        DTYPE_CODES[inputs["input_dtype"]],
+        DTYPE_CODES[dtype],
         int(weight is not None),
         int(smoothing > 0),
         REDUCTIONS.index(inputs["reduction"]),

@@ -264,6 +264,17 @@ def vendor_structure(tiling: Any, arguments: Mapping[str, Any], rules: Any) -> R
     return {**vendor_fields(tiling), **attribute_fields(arguments)}
 
 
+def takes_attributes(inputs: Raw, dtype: str, target_dtypes: tuple[str, ...]) -> bool:
+    """Return whether a raw planner takes the reduction and dtypes; weight is fp32 by default."""
+    weight_dtype = inputs.get("weight_dtype", "float32")
+    return (
+        inputs["reduction"] in REDUCTIONS
+        and dtype in DTYPE_CODES
+        and inputs["target_dtype"] in target_dtypes
+        and (inputs["weight_shape"] is None or weight_dtype == "float32")
+    )
+
+
 def problem_of(inputs: Raw, rules: Any) -> Problem | None:
     """Return the problem of the raw planner's inputs.
 

@@ -175,7 +175,7 @@ OPERATOR = Operator(
         Given(),
         Supported(),
         Dtypes("x", FLOAT_DTYPES),
-        Dtypes("scale total", ("float32",)),
+        Dtypes("scale total"),
         SameDtype("y", "x"),
         Shapes("x scale y total"),
         Holds("col >= 1", "x"),

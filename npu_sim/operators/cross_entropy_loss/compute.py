@@ -35,6 +35,7 @@ from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE, row_range
 
 LOGIT_SCALE = 2.0
 """Standard deviation of generated logits."""
+NO_WEIGHT = np.empty(0, np.float32)
 
 
 class Setting(NamedTuple):
@@ -75,7 +76,7 @@ def setting_of(case: Case, target: Array) -> Setting:
 
 def compute(run: Run) -> None:
     """Check the labels, and compute log_prob and the loss."""
-    compute_with(run, setting_of, check_labels)
+    compute_with(run, setting_of)
 
 
 def compute_with(run: Run, choose: SettingOf, *checks: Callable[[Case, Array], None]) -> None:
@@ -83,11 +84,11 @@ def compute_with(run: Run, choose: SettingOf, *checks: Callable[[Case, Array], N
     case = run.case
     with run.watch.stage("check"):
         target = run.stored("target").astype(np.int64, copy=False)
-        for check in checks:
+        for check in (check_labels, *checks):
             check(case, target)
         setting = choose(case, target)
     with run.watch.stage("compute"):
-        weight = run.stored("weight") if case.row.weighted else None
+        weight = run.stored("weight") if case.row.weighted else NO_WEIGHT
         parts = parts_of(case, setting, run.stored("input"), weight, run.written("log_prob"))
         sums = sums_of(case, setting, parts)
         loss, out = setting.loss(case, sums), run.written("loss")
@@ -95,13 +96,10 @@ def compute_with(run: Run, choose: SettingOf, *checks: Callable[[Case, Array], N
     run.caveats = tuple(data_caveats(case, target, sums))
 
 
-def parts_of(
-    case: Case, setting: Setting, x: Array, weight: Array | None, log_prob: Array
-) -> Array:
+def parts_of(case: Case, setting: Setting, x: Array, weight: Array, log_prob: Array) -> Array:
     """Write log_prob; return the parts of the loss of every row (5, N)."""
-    weights = np.empty(0, np.float32) if weight is None else weight
     smooths = case.row.label_smoothing > 0
-    labels = kernels.Labels(setting.target, weights, setting.ignored, smooths)
+    labels = kernels.Labels(setting.target, weight, setting.ignored, smooths)
     parts = np.zeros((kernels.LOGARITHM + 1, len(x)), np.float32)
     rows = kernels.Rows(x, log_prob, parts)
     kernels.loss_of_rows(rows, labels, setting.form, setting.split, setting.order)

@@ -3,7 +3,7 @@
 Source: product document aclnnCrossEntropyLoss; specification page ``cross_entropy_loss``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from npu_sim.framework.vocabulary import (
@@ -16,12 +16,10 @@ from npu_sim.framework.vocabulary import (
     Evidence,
     Inspection,
     MessageAndHint,
-    Number,
     Operator,
     Output,
     Switch,
     Tensor,
-    TensorSpec,
     Text,
     Word,
     checks,
@@ -29,13 +27,12 @@ from npu_sim.framework.vocabulary import (
     to_fp32,
 )
 from npu_sim.operators.shared.labelled_rows.declaration import (
-    REDUCTION,
-    REDUCTION_AXIS,
-    TARGET,
-    WEIGHT,
-    WEIGHTED,
+    LABEL_AXES,
+    LABELS,
     check_reduction,
     float_dtypes,
+    outside_unit_interval,
+    sizes,
 )
 from npu_sim.tiling import cross_entropy_loss as tiler
 
@@ -44,13 +41,7 @@ def loss_axes(arguments: Mapping[str, Any]) -> str:
     """Return the axes of the loss: (N,) without reduction, else (1,), or () where so given."""
     if arguments["reduction"] == "none":
         return "N"
-    loss = arguments.get("loss")
-    return "" if isinstance(loss, TensorSpec) and loss.shape == () else "1N"
-
-
-def loss_samples(arguments: Mapping[str, Any]) -> int | None:
-    """Return the axis of the rows in the loss; None where it is reduced."""
-    return 0 if arguments["reduction"] == "none" else None
+    return "" if getattr(arguments.get("loss"), "shape", None) == () else "1N"
 
 
 def smooths(label_smoothing: float) -> bool:
@@ -63,22 +54,14 @@ def check_smoothing(call: Inspection) -> None:
     number = to_fp32(checks.require_float("label_smoothing", call.arguments.label_smoothing))
     checks.require_float("lse_square_scale_for_zloss", call.arguments.lse_square_scale_for_zloss)
     if number < 0 or number > 1:
-        raise AclnnError(
-            TILING_FAILURE,
-            "label_smoothing",
-            "{name} = {number} is outside [0, 1]",
-            "0 <= {name} <= 1",
-            name="label_smoothing",
-            number=f"{number:g}",
-        )
+        raise outside_unit_interval(TILING_FAILURE, float(number), "0 <= {name} <= 1")
 
 
 def check_zloss(call: Inspection) -> None:
     """Refuse a zloss or lse_for_zloss that is neither empty nor of its shape."""
     shapes = {"zloss": call.specs["loss"].shape, "lse_for_zloss": (call.size("N"),)}
-    for name, shape in shapes.items():
-        spec = call.specs.get(name)
-        if spec is not None and spec.shape not in (shape, (0,)):
+    for name, spec in call.given("zloss lse_for_zloss"):
+        if spec.shape not in (shapes[name], (0,)):
             raise AclnnError(
                 TILING_FAILURE,
                 name,
@@ -86,14 +69,8 @@ def check_zloss(call: Inspection) -> None:
                 "{name}: {wanted}, or no elements",
                 name=name,
                 spec=spec,
-                wanted=shape_text(shape),
+                wanted=shape_text(shapes[name]),
             )
-
-
-def check_strided(call: Inspection) -> None:
-    """Refuse strided inputs at releases that have no copy of them."""
-    if not call.rules.takes_strided:
-        checks.refuse_strided(call)
 
 
 def too_many_cores(call: Inspection) -> MessageAndHint:
@@ -142,35 +119,20 @@ def beyond_buffer(call: Inspection) -> MessageAndHint:
     )
 
 
-def unused(name: str, help_text: str, document: str) -> Tensor:
-    """Return an output of the C function that the product neither reads nor writes."""
-    return Tensor(
-        name,
-        f"{name}_elements*",
-        help_text,
-        "dtype",
-        document=document,
-        optional=True,
-        required_in_c=True,
-    )
-
-
-def first_checks(target_dtypes: tuple[str, ...]) -> tuple[Callable[[Any], None], ...]:
-    """Return the checks up to that of calls without rows, for these dtypes of target."""
-    return (
-        checks.Given(),
-        checks.Supported(),
-        checks.Dtypes("input loss log_prob zloss lse_for_zloss", float_dtypes),
-        checks.Dtypes("target", target_dtypes),
-        checks.Dtypes("weight", ("float32",)),
-        checks.SameDtype("loss log_prob zloss lse_for_zloss", "input"),
-        checks.Formats(checks.ND),
-        checks.Attributes("ignore_index return_zloss"),
-        checks.Ranks("input", 2, 2, TILING_FAILURE),
-        checks.Shapes("input", TILING_FAILURE),
-        checks.NothingToDo("N == 0 and reduction == 0"),
-    )
-
+FIRST_CHECKS = (
+    checks.Given(),
+    checks.Supported(),
+    checks.Dtypes("input loss log_prob zloss lse_for_zloss", float_dtypes),
+    checks.Dtypes("target"),
+    checks.Dtypes("weight"),
+    checks.SameDtype("loss log_prob zloss lse_for_zloss", "input"),
+    checks.Formats(checks.ND),
+    checks.Attributes("ignore_index return_zloss"),
+    checks.Ranks("input", 2, 2, TILING_FAILURE),
+    checks.Shapes("input", TILING_FAILURE),
+    checks.NothingToDo("N == 0 and reduction == 0"),
+)
+"""Checks up to that of calls without rows."""
 
 OPERATOR = Operator(
     name="cross_entropy_loss",
@@ -178,22 +140,36 @@ OPERATOR = Operator(
     summary="Compute cross-entropy loss and log-probabilities as the product does.",
     arguments=(
         Tensor("input", "N C", "logits, (N, C)", "dtype", samples=0),
-        TARGET,
-        WEIGHT,
-        REDUCTION,
+        *LABELS,
         Attribute("ignore_index", int, "label whose rows are masked", -100),
         Attribute("label_smoothing", float, "share of the loss spread over all classes", 0.0),
         Attribute("lse_square_scale_for_zloss", float, "without effect", 0.0),
         Attribute("return_zloss", bool, "without effect", False),
-        unused("zloss", "not written: like loss, or without elements", "zlossOut"),
-        unused("lse_for_zloss", "not written: (N,), or without elements", "lseForZlossOut"),
+        Tensor(
+            "zloss",
+            "zloss_elements*",
+            "not written: like loss, or without elements",
+            "dtype",
+            document="zlossOut",
+            optional=True,
+            required_in_c=True,
+        ),
+        Tensor(
+            "lse_for_zloss",
+            "lse_for_zloss_elements*",
+            "not written: (N,), or without elements",
+            "dtype",
+            document="lseForZlossOut",
+            optional=True,
+            required_in_c=True,
+        ),
         Output(
             "loss",
             loss_axes,
             "loss: (1,), or (N,) for none",
             "dtype",
             document="lossOut",
-            samples=loss_samples,
+            samples=lambda arguments: 0 if arguments["reduction"] == "none" else None,
         ),
         Output(
             "log_prob",
@@ -204,43 +180,23 @@ OPERATOR = Operator(
             samples=0,
         ),
     ),
-    c_order=(
-        "input",
-        "target",
-        "weight",
-        "reduction",
-        "ignore_index",
-        "label_smoothing",
-        "lse_square_scale_for_zloss",
-        "return_zloss",
-        "loss",
-        "log_prob",
-        "zloss",
-        "lse_for_zloss",
-    ),
+    c_order="input target weight reduction ignore_index label_smoothing lse_square_scale_for_zloss "
+    "return_zloss loss log_prob zloss lse_for_zloss",
     axes=(
         Word("dtype", "dtype of input, loss and log_prob", FLOAT_DTYPES, "float32"),
-        REDUCTION_AXIS,
-        WEIGHTED,
+        *LABEL_AXES,
         Switch("label_smoothing", "whether label_smoothing is above 0", is_on=smooths),
-        Number(
-            "C",
-            "classes, last axis of input",
-            32000,
-            unit="column",
-            aliases=("classes", "col", "columns"),
-        ),
-        Number("N", "rows, first axis of input", 4096, unit="row", aliases=("row", "rows")),
+        *sizes("input"),
     ),
     checks=(
-        *first_checks(("int64",)),
+        *FIRST_CHECKS,
         checks.Holds("N >= 1", "input"),
         check_reduction,
         check_smoothing,
         checks.Holds("C >= 1", "input"),
         checks.Shapes("target weight loss log_prob", TILING_FAILURE),
         check_zloss,
-        check_strided,
+        checks.CopiesStrided("takes_strided"),
         checks.Fits(tiler.adds_cores, "reduction", too_many_cores),
         checks.Holds("N <= rows_at_most", "input", beyond_documented, documented=True),
         checks.Fits(tiler.fits, "input", beyond_buffer),

@@ -10,6 +10,7 @@ from npu_sim.framework.vocabulary import (
     Case,
     Caveat,
     Condition,
+    Decision,
     Description,
     OutputOrder,
     Text,
@@ -63,16 +64,18 @@ def describe(case: Case) -> Description:
             per_core=_per_core(tiling),
             memories=lambda: [ub_memory(case, buffers, notes={"input": "longest chunk of a row"})],
             tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
-            decisions=lambda: (
-                decision(case, CUT, **values),
-                decision(case, BARRIER, reduction=case.arguments.reduction),
-            ),
+            decisions=lambda: (decision(case, CUT, **values), barrier_of(case)),
             order=order_of(case),
             caveats=_caveats(case),
         ),
         ranges=core_ranges(row_range, tiling),
         workspace=kernel_parts(case, {"sums of the cores": tiler.CORE_SUM_BYTES}),
     )
+
+
+def barrier_of(case: Case) -> Decision:
+    """Return whether the cores wait for one another."""
+    return decision(case, BARRIER, reduction=case.arguments.reduction)
 
 
 def order_of(case: Case) -> tuple[OutputOrder, ...]:

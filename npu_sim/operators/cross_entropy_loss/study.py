@@ -13,6 +13,7 @@ from npu_sim.framework.vocabulary import Array, Arrays, Case, Result, Text, core
 from npu_sim.kernels import cross_entropy_loss as kernels
 from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.operators.cross_entropy_loss.compute import (
+    NO_WEIGHT,
     Setting,
     SettingOf,
     formula,
@@ -29,6 +30,7 @@ from npu_sim.operators.shared.study import (
     Changes,
     Claim,
     Experiment,
+    FoundCall,
     InDumps,
     Numbers,
     OpenRule,
@@ -73,7 +75,7 @@ def computed(call: StudyCall, choose: SettingOf, case: Case | None = None) -> Co
     setting = choose(case, np.asarray(call.tensors["target"], np.int64))
     x = widen_array(call.tensors["input"])
     log_prob = np.empty_like(x)
-    parts = parts_of(case, setting, x, call.tensors.get("weight"), log_prob)
+    parts = parts_of(case, setting, x, call.tensors.get("weight", NO_WEIGHT), log_prob)
     return Computed(call, setting, x, log_prob, parts)
 
 
@@ -277,7 +279,7 @@ def _nll_loss(call: StudyCall) -> Ends:
 # --- Dumps ---
 
 
-def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+def _in_dump(wrapped: WrappedCall) -> FoundCall:
     arguments = wrapped.pick("input", "target", **DEFAULTS)
     return arguments, {"loss": wrapped.output(0), "log_prob": wrapped.output(1)}
 
@@ -309,13 +311,11 @@ OTHER_BATCHES = (33409, 131713)
 """Rows of batches with chunks of another width than a small one, in fp32 and 16 bits."""
 
 
-def _logits(rows: int, columns: int, offset: float = 0.0) -> Array:
+def _call(rows: int, columns: int, offset: float = 0.0, dtype: str = "float32") -> StudyCall:
+    """Return a call with logits around an offset."""
     drawn = np.random.default_rng(0).standard_normal((rows, columns), np.float32)
-    return drawn * np.float32(4) + np.float32(offset)
-
-
-def _call(x: Array) -> StudyCall:
-    return study_call(OPERATOR, {"input": x, "target": np.zeros(len(x), np.int64)})
+    logits = narrow_array(drawn * np.float32(4) + np.float32(offset), dtype)
+    return study_call(OPERATOR, {"input": logits, "target": np.zeros(rows, np.int64)})
 
 
 def _cut_row() -> Shown:
@@ -324,7 +324,7 @@ def _cut_row() -> Shown:
     lines: list[str] = []
     columns = 2 * VOCABULARY
     for dtype in ("float32", "bfloat16"):
-        call = _call(narrow_array(_logits(PROBED_ROWS, columns), dtype))
+        call = _call(PROBED_ROWS, columns, dtype=dtype)
         before = widen_array(call.run().outputs["log_prob"])
         counts = {
             str(rows): different(before, widen_array(in_batch(call, rows)["log_prob"]))
@@ -351,8 +351,8 @@ def _offset() -> Shown:
     numbers: Numbers = {}
     lines: list[str] = []
     for offset in OFFSETS:
-        x = _logits(OFFSET_ROWS, VOCABULARY, offset)
-        call = _call(x)
+        call = _call(OFFSET_ROWS, VOCABULARY, offset)
+        x = call.tensors["input"]
         exact = formula(call.arguments, call.tensors, FP64)["log_prob"]
         fused = call.run().outputs["log_prob"]
         shifted = x - x.max(axis=1, keepdims=True)

@@ -38,9 +38,8 @@ from npu_sim.timelines import (
     vector_tile,
 )
 
-ROW = ("input", "fp32", "scalar A", "scalar B", "work")
 LOSSES = ("row losses", "row weights", "smoothing")
-LIVE = (*ROW, *LOSSES)
+LIVE = ("input", "fp32", "scalar A", "scalar B", "work", *LOSSES)
 MAXIMUM = Step("maximum", "row {rows}, columns {columns}: the maximum of x", ("input",), live=LIVE)
 SUM = Step("sum", "row {rows}, columns {columns}: sum += exp(x - maximum)", ("input",), live=LIVE)
 LOG_PROB = Step(
@@ -80,6 +79,8 @@ class Call:
         self.reduction = plan.arguments["reduction"]
         self.smooths = float(plan.arguments["label_smoothing"]) > 0
         self.weighted = plan.arguments.get("weight") is not None
+        # A core leaves its losses, with mean their weights, and their smoothing.
+        self.kinds = 1 + (self.reduction == "mean") + self.smooths
 
     def labels(self, rows: int) -> Copy:
         """Return the copy of the labels of rows."""
@@ -89,8 +90,13 @@ class Call:
         """Return the copy of weights of classes, if there are any."""
         return (Copy(FP32_BYTES * columns, columns),) if self.weighted else ()
 
-    def one_pass(self, pieces: tuple[int, int, int], step: Step, vector: Vector) -> Nodes:
-        """Return one of the passes over a row, cut as by `row_pieces`."""
+    def one_pass(
+        self, pieces: tuple[int, int, int], step: Step, vector: Vector, widened: int = FP32_BYTES
+    ) -> Nodes:
+        """Return one of the passes over a row, cut as by `row_pieces`.
+
+        Elements of ``widened`` bytes become fp32 first.
+        """
 
         def piece(columns: int) -> Nodes:
             size, out = self.x.itemsize * columns, Works()
@@ -99,7 +105,8 @@ class Call:
             if step.writes:
                 out = (first,)
                 copies += self.weights(columns) if self.smooths else ()
-            return (vector_tile(copies, vector(columns), out, step),)
+            works = fp32.widen(columns, widened) + vector(columns)
+            return (vector_tile(copies, works, out, step),)
 
         return row_pieces(*pieces, piece)
 
@@ -152,29 +159,25 @@ def in_pieces(columns: int, piece: Vector) -> Works:
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
     call = Call(plan)
-    # A core leaves its losses, with mean their weights, and their smoothing.
-    kinds = 1 + (call.reduction == "mean") + call.smooths
     all_sums = Copy(CORE_SUM_BYTES, CORE_SUM_BYTES // FP32_BYTES)
     phases = (
-        _rows(plan, call, kinds),
-        *call.last_phase(all_sums, (fp32.add_up(CORE_SUM_FLOATS, times=kinds),)),
+        _rows(plan, call),
+        *call.last_phase(all_sums, (fp32.add_up(CORE_SUM_FLOATS, times=call.kinds),)),
     )
     not_counted = "the scalar unit's additions of pieces, and its reads of maximum, sum and label"
     assumptions = ("no row is ignored",) if call.smooths else ()
     return Program(phases, (not_counted,), assumptions=assumptions, views=views_of(plan))
 
 
-def _rows(plan: Plan, call: Call, kinds: int) -> Phase:
+def _rows(plan: Plan, call: Call) -> Phase:
     """Return the phase in which every core computes its rows, and the losses of them."""
     tiling, size = plan.tiling, call.x.itemsize
     chunks = tiling["inputUbSize"], tiling["ubLoopNum"], tiling["ubTailNum"]
-
-    def row_pass(step: Step, vector: Vector) -> Nodes:
-        widened = partial(fp32.widen, element_bytes=size)
-        return call.one_pass(chunks, step, lambda columns: widened(columns) + vector(columns))
+    row_pass = partial(call.one_pass, chunks, widened=size)
 
     def exps(columns: int) -> Works:
-        return fp32.combine_scalar(columns), fp32.exp_root_or_quotient(columns)
+        terms = fp32.combine_scalar(columns), fp32.exp_root_or_quotient(columns)
+        return *terms, *in_pieces(columns, sums)
 
     def log_prob(columns: int) -> Works:
         product = (fp32.combine(columns),) if call.weighted else ()
@@ -184,12 +187,12 @@ def _rows(plan: Plan, call: Call, kinds: int) -> Phase:
     looked_up = call.labels(1), *call.weights(1)
     row = (
         *row_pass(MAXIMUM, lambda columns: in_pieces(columns, maxima)),
-        *row_pass(SUM, lambda columns: exps(columns) + in_pieces(columns, sums)),
+        *row_pass(SUM, exps),
         vector_tile(looked_up, (fp32.exp_root_or_quotient(1),), step=LABEL),
         *row_pass(LOG_PROB, log_prob),
     )
     cores = {
-        core: (*ranged("rows", *rows, 1, lambda _: row), _ending(call, rows[1] - rows[0], kinds))
+        core: (*ranged("rows", *rows, 1, lambda _: row), _ending(call, rows[1] - rows[0]))
         for core, rows in rows_of_cores(plan).items()
     }
     if size == FP32_BYTES:
@@ -198,15 +201,15 @@ def _rows(plan: Plan, call: Call, kinds: int) -> Phase:
     return vector_phase("rows", cores)
 
 
-def _ending(call: Call, rows: int, kinds: int) -> Tile:
+def _ending(call: Call, rows: int) -> Tile:
     """Return the tile in which a core ends the losses of its rows."""
     product, size = fp32.combine(rows), call.x.itemsize
     if call.reduction == "none":
         scaled = fp32.combine_scalar(rows, times=1 + call.smooths)
-        vector = (product, scaled, *((product,) * call.smooths), *fp32.narrow(rows, size))
+        vector = (product, scaled, *(call.smooths * (product,)), *fp32.narrow(rows, size))
         return vector_tile((), vector, (Copy(size * rows, rows),), ROW_LOSSES)
-    vector = (product, *(in_pieces(rows, sums) * kinds))
-    return vector_tile((), vector, (Copy(FP32_BYTES, 1, times=kinds),), CORE_SUMS)
+    vector = (product, *(in_pieces(rows, sums) * call.kinds))
+    return vector_tile((), vector, (Copy(FP32_BYTES, 1, times=call.kinds),), CORE_SUMS)
 
 
 def instructions(plan: Plan) -> InstructionLists:

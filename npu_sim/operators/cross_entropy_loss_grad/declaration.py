@@ -20,7 +20,6 @@ from npu_sim.framework.vocabulary import (
     Evidence,
     Inspection,
     MessageAndHint,
-    Number,
     Operator,
     Output,
     Tensor,
@@ -32,13 +31,12 @@ from npu_sim.framework.vocabulary import (
 )
 from npu_sim.operators.shared.labelled_rows.declaration import (
     IGNORE_INDEX,
-    REDUCTION,
-    REDUCTION_AXIS,
-    TARGET,
-    WEIGHT,
-    WEIGHTED,
+    LABEL_AXES,
+    LABELS,
     check_reduction,
     float_dtypes,
+    outside_unit_interval,
+    sizes,
 )
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
@@ -61,14 +59,8 @@ def check_unsupported(call: Inspection) -> None:
     for name in ("label_smoothing", "lse_square_scale_for_zloss"):
         number = checks.require_float(name, arguments[name])
         if name == "label_smoothing" and not 0 <= number <= 1:
-            raise AclnnError(
-                INVALID,
-                name,
-                "{name} = {number} is outside [0, 1]",
-                "{name} = 0: others are not supported yet",
-                name=name,
-                number=f"{number:g}",
-            )
+            hint = "{name} = 0: others are not supported yet"
+            raise outside_unit_interval(INVALID, number, hint)
         if number != 0:
             raise AclnnError(
                 INVALID,
@@ -239,9 +231,7 @@ OPERATOR = Operator(
             samples=0,
         ),
         Tensor("log_prob", "N C", "log-softmax of the forward pass, (N, C)", "dtype", samples=0),
-        TARGET,
-        WEIGHT,
-        REDUCTION,
+        *LABELS,
         Attribute(
             "ignore_index",
             int,
@@ -278,24 +268,16 @@ OPERATOR = Operator(
     ),
     axes=(
         Word("dtype", "dtype of log_prob and grad_loss", FLOAT_DTYPES, "float32"),
-        REDUCTION_AXIS,
-        WEIGHTED,
+        *LABEL_AXES,
         IGNORE_INDEX,
-        Number(
-            "C",
-            "classes, last axis of log_prob",
-            32000,
-            unit="column",
-            aliases=("classes", "col", "columns"),
-        ),
-        Number("N", "rows, first axis of log_prob", 4096, unit="row", aliases=("row", "rows")),
+        *sizes("log_prob"),
     ),
     checks=(
         checks.Given(),
         checks.Supported(),
         checks.Dtypes("grad_loss log_prob", float_dtypes),
-        checks.Dtypes("target", ("int64",)),
-        checks.Dtypes("weight", ("float32",)),
+        checks.Dtypes("target"),
+        checks.Dtypes("weight"),
         checks.Dtypes("grad_zloss lse_for_zloss", FLOAT_DTYPES),
         checks.Dtypes("out", float_dtypes),
         checks.SameDtype("grad_loss out", "log_prob"),

@@ -169,7 +169,7 @@ OPERATOR = Operator(
         checks.Dtypes("tokens", checks.product_dtypes),
         checks.SameDtype("permuted_tokens", "tokens"),
         checks.Dtypes("indices", ID_DTYPES),
-        checks.Dtypes("sorted_indices", ("int32",)),
+        checks.Dtypes("sorted_indices"),
         checks.Formats(checks.ND),
         checks.Attributes("num_out_tokens padded_mode"),
         check_padding,

@@ -98,7 +98,7 @@ OPERATOR = Operator(
         checks.Supported(),
         checks.Dtypes("permuted_tokens", checks.product_dtypes),
         checks.SameDtype("out", "permuted_tokens"),
-        checks.Dtypes("sorted_indices", ("int32",)),
+        checks.Dtypes("sorted_indices"),
         checks.Dtypes("probs", FLOAT_DTYPES),
         checks.Formats(checks.ND),
         checks.Attributes("padded_mode restore_shape"),

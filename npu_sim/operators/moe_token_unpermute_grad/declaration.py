@@ -148,7 +148,7 @@ OPERATOR = Operator(
         checks.Supported(),
         checks.Dtypes("unpermuted_tokens_grad", checks.product_dtypes),
         checks.SameDtype("permuted_tokens permuted_tokens_grad", "unpermuted_tokens_grad"),
-        checks.Dtypes("sorted_indices", ("int32",)),
+        checks.Dtypes("sorted_indices"),
         checks.Dtypes("probs probs_grad", FLOAT_DTYPES),
         checks.SameDtype("probs_grad", "probs"),
         checks.Formats(checks.ND),

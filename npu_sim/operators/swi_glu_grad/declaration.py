@@ -7,7 +7,6 @@ from npu_sim.framework.vocabulary import (
     ASCEND_950,
     TILING_FAILURE,
     Evidence,
-    Inspection,
     Operator,
     Output,
     Tensor,
@@ -27,13 +26,6 @@ from npu_sim.operators.shared.gated_halves.declaration import (
     whole,
 )
 from npu_sim.tiling import swi_glu, swi_glu_grad
-
-
-def check_strided(call: Inspection) -> None:
-    """Refuse strided inputs up to release 8.5 (page, "Contract")."""
-    if call.rules.copies_strided == 0:
-        checks.refuse_strided(call)
-
 
 OPERATOR = Operator(
     name="swi_glu_grad",
@@ -80,7 +72,7 @@ OPERATOR = Operator(
         DENSE_OUTPUT,
         checks.Holds("row * col >= 1", "x"),
         checks.Fits(swi_glu.inference_takes, "x", sizes_message),
-        check_strided,
+        checks.CopiesStrided("copies_strided"),
     ),
     tiling=swi_glu.Tiling,
     tile=swi_glu_grad.tile,

@@ -242,12 +242,12 @@ def whole_buffers(row: Any, tiling: Tiling) -> dict[str, int]:
     elements = columns * rows
     reduces = row.reduction != NONE
     return {
-        "sum of a core": CORE_SUM_BYTES if reduces else 0,
-        "sums of the cores": CORE_SUM_BYTES if reduces else 0,
+        "sum of a core": CORE_SUM_BYTES * reduces,
+        "sums of the cores": CORE_SUM_BYTES * reduces,
         "input": tiling.input_buffers * elements * size,
         "target": align(TARGET_BYTES[row.target_dtype] * rows, BLOCK_BYTES),
         "log_prob": elements * size,
-        "loss": 0 if reduces else align(size * rows, BLOCK_BYTES),
+        "loss": align(size * rows, BLOCK_BYTES) * (not reduces),
         "class weights": FP32_BYTES * columns * row.weighted,
         "label weights": numbers,
         "maximum": numbers,
@@ -280,7 +280,7 @@ def cut_row_buffers(row: Any, tiling: Tiling) -> dict[str, int]:
         "row losses": numbers,
         "smoothing": numbers * row.label_smoothing,
         "second block": block * row.label_smoothing,
-        "sum of a core": CORE_SUM_BYTES if reduces else 0,
+        "sum of a core": CORE_SUM_BYTES * reduces,
     }
 
 
@@ -294,7 +294,7 @@ def buffers(row: Any, tiling: Tiling) -> dict[str, int]:
 
 def low_bits(label: int) -> int:
     """Return a label in its low 32 bits, with their sign."""
-    return (label + (1 << 31)) % (1 << 32) - (1 << 31)
+    return int(np.int64(label).astype(np.int32))
 
 
 def row_range(tiling: Tiling, core: int) -> Range:

@@ -38,6 +38,7 @@ from npu_sim.tiling.cross_entropy_loss_grad import (
     FrontCores,
     ReductionCode,
     TailCores,
+    takes_attributes,
     vendor_structure,
 )
 
@@ -384,17 +385,16 @@ def _takes(inputs: dict[str, Any], smoothing: np.float32) -> bool:
     shape, target = tuple(inputs["log_prob_shape"]), tuple(inputs["target_shape"]) or (1,)
     loss, weight = tuple(inputs["grad_loss_shape"]), inputs["weight_shape"]
     dtype = inputs["log_prob_dtype"]
-    if inputs["reduction"] not in REDUCTIONS or not 0 <= smoothing <= 1 or len(shape) != 2:
+    if not takes_attributes(inputs, dtype, TARGET_DTYPES):
+        return False
+    if not 0 <= smoothing <= 1 or len(shape) != 2:
         return False
     losses = (shape[:1],) if inputs["reduction"] == "none" else ((), (1,))
     if loss not in losses or target != shape[:1]:
         return False
-    if weight is not None:
-        given = inputs.get("weight_dtype", "float32")
-        if (tuple(weight) or (1,)) != shape[1:] or given != "float32":
-            return False
-    is_known = dtype in DTYPE_CODES and inputs["target_dtype"] in TARGET_DTYPES
-    return is_known and inputs.get("grad_loss_dtype", dtype) == dtype
+    if weight is not None and (tuple(weight) or (1,)) != shape[1:]:
+        return False
+    return bool(inputs.get("grad_loss_dtype", dtype) == dtype)
 
 
 KERNELS = {"cross_entropy_loss_grad": raw_planner(problem_of, tile, vendor_structure)}

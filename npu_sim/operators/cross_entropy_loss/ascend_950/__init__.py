@@ -15,13 +15,12 @@ from npu_sim.operators.shared.labelled_rows.declaration import (
     with_int32_labels,
 )
 from npu_sim.tiling.ascend_950 import cross_entropy_loss as tiler
-from npu_sim.tiling.cross_entropy_loss_grad import TARGET_DTYPES
 
 DIFFERENCES = Differences(
     arguments=with_int32_labels(declaration.OPERATOR.arguments),
     axes=(*declaration.OPERATOR.axes, TARGET_DTYPE, IGNORE_INDEX),
     checks=(
-        *declaration.first_checks(TARGET_DTYPES),
+        *declaration.FIRST_CHECKS,
         checks.Holds("C >= 1 or N == 0", "input"),
         checks.Shapes("target weight loss log_prob", TILING_FAILURE),
         check_reduction,

@@ -7,7 +7,7 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Array, Case, Run, Text, core_ranges
 from npu_sim.kernels import cross_entropy_loss as kernels
-from npu_sim.operators.cross_entropy_loss.compute import Setting, check_labels, compute_with
+from npu_sim.operators.cross_entropy_loss.compute import Setting, compute_with
 from npu_sim.operators.shared.labelled_rows.compute import label_failure
 from npu_sim.tiling.ascend_950 import cross_entropy_loss as tiler
 from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE
@@ -15,7 +15,7 @@ from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE
 
 def compute(run: Run) -> None:
     """Check the labels, and compute log_prob and the loss."""
-    compute_with(run, setting_of, check_labels, _require_mask)
+    compute_with(run, setting_of, _require_mask)
 
 
 def setting_of(case: Case, target: Array) -> Setting:

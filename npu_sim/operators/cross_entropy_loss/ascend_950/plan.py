@@ -11,7 +11,6 @@ from npu_sim.framework.vocabulary import (
     Case,
     Caveat,
     Condition,
-    Decision,
     Description,
     Text,
     WorkspacePart,
@@ -21,7 +20,7 @@ from npu_sim.framework.vocabulary import (
     ub_memory,
     vector_plan,
 )
-from npu_sim.operators.cross_entropy_loss.plan import BARRIER, order_of, smoothing_caveats
+from npu_sim.operators.cross_entropy_loss.plan import barrier_of, order_of, smoothing_caveats
 from npu_sim.operators.shared.labelled_rows.plan import path_of
 from npu_sim.tiling.ascend_950 import cross_entropy_loss as tiler
 from npu_sim.tiling.cross_entropy_loss_grad import MEAN
@@ -47,18 +46,15 @@ def describe(case: Case) -> Description:
             per_core=_per_core(tiling),
             memories=lambda: [ub_memory(case, tiler.buffers(case.row, tiling))],
             tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
-            decisions=lambda: () if is_empty else _decisions(case),
+            decisions=lambda: (
+                () if is_empty else (decision(case, WHOLE, C=case.row.C), barrier_of(case))
+            ),
             order=order_of(case),
             caveats=_caveats(case),
         ),
         ranges=core_ranges(tiler.row_range, tiling),
         workspace=_workspace(tiling),
     )
-
-
-def _decisions(case: Case) -> tuple[Decision, ...]:
-    barrier = decision(case, BARRIER, reduction=case.arguments.reduction)
-    return decision(case, WHOLE, C=case.row.C), barrier
 
 
 def _per_core(tiling: tiler.Tiling) -> str:

@@ -58,7 +58,7 @@ CHECKS = (
     checks.Dtypes("tokens", DTYPES),
     checks.SameDtype("permuted_tokens", "tokens"),
     checks.Dtypes("indices", declaration.ID_DTYPES),
-    checks.Dtypes("sorted_indices", ("int32",)),
+    checks.Dtypes("sorted_indices"),
     checks.Formats(checks.ND),
     checks.Ranks("tokens permuted_tokens", 2, 2, TILING_FAILURE),
     checks.Ranks("indices", 1, 2, TILING_FAILURE),

@@ -24,7 +24,7 @@ CHECKS = (
     checks.Given(),
     checks.Supported(),
     checks.Dtypes("permuted_output_grad", checks.product_dtypes),
-    checks.Dtypes("sorted_indices", ("int32",)),
+    checks.Dtypes("sorted_indices"),
     checks.SameDtype("out", "permuted_output_grad"),
     checks.Formats(checks.ND),
     checks.Attributes("padded_mode"),

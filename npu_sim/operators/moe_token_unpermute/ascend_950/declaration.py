@@ -12,7 +12,7 @@ CHECKS = (
     checks.Given(),
     checks.Supported(),
     checks.Dtypes("permuted_tokens", checks.product_dtypes),
-    checks.Dtypes("sorted_indices", ("int32",)),
+    checks.Dtypes("sorted_indices"),
     checks.Dtypes("probs", FLOAT_DTYPES),
     checks.SameDtype("out", "permuted_tokens"),
     checks.Formats(checks.ND),

@@ -17,28 +17,32 @@ from npu_sim.framework.vocabulary import (
     Status,
     Switch,
     Tensor,
+    Text,
+    Verbatim,
     Word,
     shown,
     tip,
 )
 from npu_sim.tiling.cross_entropy_loss_grad import REDUCTIONS, TARGET_DTYPES
 
-TARGET = Tensor(
-    "target", "N", "label of every row, (N,), int64", "int64", samples=0, addresses=True
+LABELS = (
+    Tensor("target", "N", "label of every row, (N,), int64", "int64", samples=0, addresses=True),
+    Tensor(
+        "weight",
+        "C",
+        "weight of every label, (C,), fp32",
+        "float32",
+        document="weightOptional",
+        optional=True,
+    ),
+    Attribute("reduction", str, "reduction of the losses of the rows: none, mean or sum", "mean"),
 )
-WEIGHT = Tensor(
-    "weight",
-    "C",
-    "weight of every label, (C,), fp32",
-    "float32",
-    document="weightOptional",
-    optional=True,
+"""Arguments of labels."""
+LABEL_AXES = (
+    Word("reduction", "reduction", REDUCTIONS, "mean"),
+    Switch("weighted", "whether weight is given", aliases=("weight_given",), tensor="weight"),
 )
-REDUCTION = Attribute(
-    "reduction", str, "reduction of the losses of the rows: none, mean or sum", "mean"
-)
-REDUCTION_AXIS = Word("reduction", "reduction", REDUCTIONS, "mean")
-WEIGHTED = Switch("weighted", "whether weight is given", aliases=("weight_given",), tensor="weight")
+"""What varies with them."""
 IGNORE_INDEX = Number(
     "ignore_index",
     "ignore_index",
@@ -48,6 +52,26 @@ IGNORE_INDEX = Number(
     aliases=("ignoreIndex",),
 )
 TARGET_DTYPE = Word("target_dtype", "dtype of target", TARGET_DTYPES, "int64")
+
+
+def sizes(logits: str) -> tuple[Number, Number]:
+    """Return the axes of sizes, those of the tensor ``logits``."""
+    return (
+        Number(
+            "C",
+            Text("classes, last axis of {tensor}", tensor=Verbatim(logits)),
+            32000,
+            unit="column",
+            aliases=("classes", "col", "columns"),
+        ),
+        Number(
+            "N",
+            Text("rows, first axis of {tensor}", tensor=Verbatim(logits)),
+            4096,
+            unit="row",
+            aliases=("row", "rows"),
+        ),
+    )
 
 
 def with_int32_labels(arguments: Iterable[Tensor | Attribute]) -> tuple[Tensor | Attribute, ...]:
@@ -60,12 +84,24 @@ def with_int32_labels(arguments: Iterable[Tensor | Attribute]) -> tuple[Tensor |
         samples=0,
         addresses=True,
     )
-    return tuple(target if argument is TARGET else argument for argument in arguments)
+    return tuple(target if argument is LABELS[0] else argument for argument in arguments)
 
 
 def float_dtypes(profile: Profile) -> Sequence[str]:
     """Return the dtypes of logits and log-probabilities on a product."""
     return [dtype for dtype in FLOAT_DTYPES if dtype in profile.product.dtypes]
+
+
+def outside_unit_interval(status: Status, smoothing: float, hint: str) -> AclnnError:
+    """Return the error of a label_smoothing outside 0..1; the hint may contain its name."""
+    return AclnnError(
+        status,
+        "label_smoothing",
+        "{name} = {number} is outside [0, 1]",
+        hint,
+        name="label_smoothing",
+        number=f"{smoothing:g}",
+    )
 
 
 def check_reduction(call: Inspection, status: Status = TILING_FAILURE) -> None:
