@@ -47,12 +47,14 @@ class Case(NamedTuple):
 class Problem(NamedTuple):
     """Arrays of a case: ``npu_sim.run(operator, out=outs, **inputs)`` is the call.
 
-    ``operations`` are those of the matrix unit, 0 for operators of the vector unit.
+    ``operations`` are those of the matrix unit, 0 for operators of the vector unit. ``given`` is
+    ``outs``, but the input where the product writes its memory.
     """
 
     operator: str
     inputs: dict[str, Any]
     outs: tuple[np.ndarray, ...]
+    given: tuple[np.ndarray, ...]
     operations: int = 0
 
     def run(self, **options: Any) -> Any:
@@ -207,8 +209,10 @@ def build(case: Case, seed: int = 0) -> Problem:
         )
     if case.rows == "routed":
         inputs["sorted_indices"] = _routed(case, seed)
-    outs = tuple(npu_sim.run(case.operator, **inputs).outputs.values())
-    return Problem(case.operator, inputs, outs, _operations(case))
+    outs = npu_sim.run(case.operator, **inputs).outputs
+    written = {output.output: output.in_place for output in operator.outputs}
+    given = tuple(inputs.get(written[name], out) for name, out in outs.items())
+    return Problem(case.operator, inputs, tuple(outs.values()), given, _operations(case))
 
 
 def _routed(case: Case, seed: int) -> np.ndarray:

@@ -19,15 +19,14 @@ WARM_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(16 * 2**30), "MALLOC_TRIM_THRESHOLD
 neither PyTorch's nor ours."""
 STINGY_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**16), "MALLOC_TRIM_THRESHOLD_": str(2**16)}
 """glibc gives freed memory back at once: the resident size of a process is then what is in use."""
-PAUSE_SECONDS = 0.02
-"""Before every measurement: threads of OpenMP keep spinning for some milliseconds after a call and
-take a core from the next one."""
-FIRST_ROUNDS, MUCH_SLOWER = 2, 2.0
+PAUSE_SECONDS = WARM_SECONDS = 0.02
+"""Before every measurement: a pause, as threads of OpenMP keep spinning for some milliseconds after
+a call and take a core from the next one; then calls that are not measured, as the first ones after
+a pause take up to four times as long on a virtual machine."""
+MEASURED_SECONDS, LEAST_CALLS = 0.05, 3
+"""A measurement is the median of the calls made in this time, at least of so many."""
+FIRST_ROUNDS, MUCH_SLOWER = 1, 2.0
 """After these rounds, a rival that takes so many times as long as the fastest one is left out."""
-BATCH_SECONDS = 2e-3
-"""A short call is repeated until a measurement takes as long: one alone is too short for the clock
-and the scheduler."""
-MOST_CALLS = 100
 
 TILE_REPEATS = 20_000
 """Tiles a thread computes in one measurement of the peak: some 20 ms."""
@@ -75,13 +74,17 @@ def use_threads(count: int) -> None:
                 os.sched_setaffinity(int(thread.name), CORES[:count])
 
 
-def seconds(work: Work, pause: float = 0.0, calls: int = 1) -> float:
-    """Return the time of a call, the mean of some calls after a pause."""
-    time.sleep(pause)
-    start = time.perf_counter()
-    for _ in range(calls):
+def seconds(work: Work) -> float:
+    """Return the median time of calls, after a pause and calls that are not measured."""
+    time.sleep(PAUSE_SECONDS)
+    warm = time.perf_counter() + WARM_SECONDS
+    while time.perf_counter() < warm:
         work()
-    return (time.perf_counter() - start) / calls
+    times: list[float] = []
+    end = time.perf_counter() + MEASURED_SECONDS
+    while len(times) < LEAST_CALLS or time.perf_counter() < end:
+        times.append(timed(work)[0])
+    return statistics.median(times)
 
 
 def timed(work: Work) -> tuple[float, Any]:
@@ -92,7 +95,7 @@ def timed(work: Work) -> tuple[float, Any]:
 
 
 def alternate(
-    works: dict[str, Work], repeats: int, pause: float = PAUSE_SECONDS, rivals: Collection[str] = ()
+    works: dict[str, Work], repeats: int, rivals: Collection[str] = ()
 ) -> dict[str, list[float]]:
     """Time works in turns, after one call of each that compiles and touches all pages.
 
@@ -107,7 +110,6 @@ def alternate(
     """
     for work in works.values():
         work()
-    calls = {name: calls_for(seconds(work)) for name, work in works.items()}
     times: dict[str, list[float]] = {name: [] for name in works}
     order = np.random.default_rng(0)
     for number in range(repeats):
@@ -119,13 +121,8 @@ def alternate(
                 if name not in rivals or min(times[name]) <= limit
             }
         for name in order.permutation(list(works)).tolist():
-            times[name].append(seconds(works[name], pause, calls[name]))
+            times[name].append(seconds(works[name]))
     return times
-
-
-def calls_for(one: float) -> int:
-    """Return the number of calls of a measurement, for a call that takes some seconds."""
-    return max(1, min(int(BATCH_SECONDS / one), MOST_CALLS))
 
 
 def medians(times: dict[str, list[float]]) -> dict[str, float]:

@@ -20,7 +20,6 @@ from cases import CLASSES, DTYPES, Case, Problem, build, select
 from measure import (
     AVX2,
     INTERRUPTED,
-    PAUSE_SECONDS,
     WARM_MALLOC,
     Others,
     Stoppable,
@@ -65,7 +64,7 @@ COLUMNS = (
 def our_works(case: Case, problem: Problem) -> dict[str, Work]:
     """Return our ways to make a call; prepared calls where the time before kernels counts."""
     function, inputs = getattr(npu_sim, case.operator), problem.inputs
-    out = problem.outs[0] if len(problem.outs) == 1 else problem.outs
+    out = problem.given[0] if len(problem.given) == 1 else problem.given
     works: dict[str, Work] = {
         "into": lambda: function(**inputs, out=out),
         "new": lambda: function(**inputs),
@@ -143,7 +142,7 @@ def measure(
         )
         works = {limit.name: limit.work, **ours, **rivals}
         with Others() as others:
-            times = alternate(works, repeats, PAUSE_SECONDS if count > 1 else 0.0, rivals)
+            times = alternate(works, repeats, rivals)
         middle = medians(times)
         share = limit.scale * middle[limit.name] / middle["into"]
         yield {

@@ -149,9 +149,7 @@ def timed(point: Point, repeats: int) -> tuple[list[float], int]:
     numba.set_num_threads(point.threads)
     problem = build(point.case)
     with Others():
-        times = alternate({"call": lambda: problem.run(out=problem.outs)}, repeats, pause=0.0)[
-            "call"
-        ]
+        times = alternate({"call": lambda: problem.run(out=problem.outs)}, repeats)["call"]
     return times, problem.array_bytes
 
 
