@@ -31,6 +31,7 @@ from npu_sim.kernels.vectors.lane_blocks import (
     block_length,
     exp_nearest,
     larger,
+    largest,
     load_block,
     zero_below,
     zero_block,
@@ -255,7 +256,7 @@ def _neighbours(values: Floats) -> np.float32:
 
 
 @device_function
-def _maximum(x: NDArray[Any], lowest: np.float32, lanes: Floats) -> np.float32:
+def _maximum(x: NDArray[Any], lowest: np.float32) -> np.float32:
     """Return the maximum of a row and ``lowest``; nan is skipped."""
     step, found = block_length(x), lowest
     if x.size < step:
@@ -265,10 +266,7 @@ def _maximum(x: NDArray[Any], lowest: np.float32, lanes: Floats) -> np.float32:
     block = zero_block(x) + lowest
     for column in range(0, x.size, step):
         block = larger(load_block(x, min(column, x.size - step)), block)
-    store_lanes(lanes, 0, block)
-    for lane in range(step):
-        found = max(found, lanes[lane])
-    return found
+    return largest(block)
 
 
 @device_function
@@ -304,7 +302,7 @@ def _compute_rows(
     values, lanes, parts = scratch[0][chunk], scratch[1][chunk], rows.parts
     for number in range(count * chunk // chunks, count * (chunk + 1) // chunks):
         x, label = rows.x[number], labels.target[number]
-        highest = _maximum(x, form.lowest, lanes)
+        highest = _maximum(x, form.lowest)
         exps = Row(x, labels.weight, highest, ZERO, form.least_exp)
         logarithm = _logarithm(sum_row(exps, split, values, lanes, _exp_at))
         parts[MAXIMUM, number], parts[LOGARITHM, number] = highest, logarithm

@@ -65,6 +65,8 @@ GROUP_COLUMNS = 4096
 OUT_LOOKAHEAD_BYTES = 4096
 """Bytes of the next output row to prefetch while one is summed: 10 % faster for rows of 4096
 bytes."""
+STREAM_ROW_BYTES = 1536
+"""Rows of fewer bytes are written with non-temporal stores only if they start on a cache line."""
 NO_ROWS = np.empty(0, np.int64)
 
 
@@ -110,6 +112,15 @@ class LongRuns(NamedTuple):
     """Rows of a turn; runs of more are long."""
     sums: Floats
     """Totals and chunks between the turns: (2, columns), or (threads, 2, columns)."""
+
+
+class Streams(NamedTuple):
+    """How the rows of a thread are stored."""
+
+    is_on: bool
+    """Whether with non-temporal stores."""
+    kept: Stored
+    """(threads, two cache lines): the end of a row, see `_stream_row`."""
 
 
 class OutRow(NamedTuple):
@@ -248,17 +259,36 @@ def _write_columns(rows: MarkedRows, run: Run, out: OutRow, columns: Any) -> Non
 
 
 @device_function
-def _stream_row(rows: MarkedRows, run: Run, out: Stored, start: int) -> None:
-    """Write an output row: its whole cache lines with non-temporal stores."""
+def _stream_row(
+    rows: MarkedRows, run: Run, out: Stored, start: int, pending: int, kept: Stored
+) -> int:
+    """Write an output row with non-temporal stores, but for the cache line where the next begins.
+
+    The elements of that line are written to ``kept``, behind the first line, and their number is
+    returned: ``pending``, of the row before. So both parts of a line are stored at once.
+    """
     dim, line = rows.dim, LINE_BYTES // out.itemsize
     first = to_next_line(out, start)
     end = first + (dim - first) // line * line
-    _write_columns(rows, run, OutRow(out, start, True), (first, end))
     if first > 0:
-        store_some(out, start, sum_line(rows, run, 0) * run.factor, 0, first)
+        head = sum_line(rows, run, 0) * run.factor
+        store_block(kept, 2 * line - first, head)
+        if pending > 0:
+            put_block(out, start + first - line, load(kept, line), True)
+        else:
+            store_some(out, start, head, 0, first)
+    _write_columns(rows, run, OutRow(out, start, True), (first, end))
     if end < dim:
-        last = sum_line(rows, run, dim - line) * run.factor
-        store_some(out, start + dim - line, last, line - (dim - end), line)
+        store_block(kept, dim - end, sum_line(rows, run, dim - line) * run.factor)
+    return dim - end
+
+
+@device_function
+def _write_pending(out: Stored, start: int, pending: int, kept: Stored) -> int:
+    """Write the elements of ``kept`` that precede ``start``; return 0: none are pending."""
+    if pending > 0:
+        store_some(out, start - pending, load(kept, LINE_BYTES // out.itemsize), 0, pending)
+    return 0
 
 
 # --- All output rows ---
@@ -288,7 +318,7 @@ def _sum_wide(
     runs: Runs,
     division: Division,
     long_runs: LongRuns,
-    streams: bool,
+    streams: Streams,
     out: Stored,
 ) -> None:
     """Write a thread's own rows, then its columns of every row split over all threads.
@@ -298,17 +328,21 @@ def _sum_wide(
     bounds, special, dim = division.bounds, division.special, rows.dim
     threads, step = bounds.size // 2, LINE_BYTES // out.itemsize
     own, place = LongRuns(long_runs.slots, long_runs.sums[thread]), bounds[threads + 1 + thread]
+    kept, pending = streams.kept[thread], 0
     for row in range(bounds[thread], bounds[thread + 1]):
         start, run = np.int64(row) * dim, _run_of(runs, row)
         if _is_special(special, place, row):
             place += 1
+            pending = _write_pending(out, start, pending, kept)
         elif run.stop - run.begin > own.slots:
+            pending = _write_pending(out, start, pending, kept)
             _write_long_run(rows, run, own, OutRow(out, start, False), (0, dim))
-        elif streams:
-            _stream_row(rows, run, out, start)
+        elif streams.is_on:
+            pending = _stream_row(rows, run, out, start, pending, kept)
         else:
             prefetch_lines(out, start + dim, min(dim, OUT_LOOKAHEAD_BYTES // out.itemsize))
             _write_columns(rows, run, OutRow(out, start, False), (0, dim))
+    _write_pending(out, np.int64(bounds[thread + 1]) * dim, pending, kept)
     first = thread * (dim // step) // threads * step
     end = (thread + 1) * (dim // step) // threads * step if thread < threads - 1 else dim
     for row in special:
@@ -378,7 +412,8 @@ def sum_runs(
         slots = max(SEGMENT_BYTES // row_bytes, 16) if row_bytes > WIDE_BYTES else grad.shape[0]
         columns = min(dim + BLOCK_BYTES // out.itemsize, GROUP_COLUMNS)
         long_runs = LongRuns(slots, thread_scratch(threads, 2, columns))
-        streams = streams_rows(out)
+        kept = thread_scratch(threads, 2 * LINE_BYTES // out.itemsize, dtype=out.dtype)
+        streams = Streams(streams_rows(out, STREAM_ROW_BYTES), kept)
         _sum_wide.over(threads, rows, runs, division, long_runs, streams, out.reshape(-1))
 
 

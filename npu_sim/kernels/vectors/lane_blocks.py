@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from llvmlite.ir import FunctionType as Signature
 from numba import types
 from numba.core.datamodel import models
 from numba.extending import register_model
@@ -276,22 +275,29 @@ def larger(a: Any, b: Any) -> Any:
     return np.where(a > b, a, b)
 
 
-def _pattern_type(patterns: Any) -> Any:
-    is_one = isinstance(patterns, PatternsType)
-    return types.Integer.from_bitwidth(patterns.width) if is_one else None
+def _element_type(lanes: Any) -> Any:
+    if isinstance(lanes, PatternsType):
+        return types.Integer.from_bitwidth(lanes.width)
+    return types.float32 if isinstance(lanes, LanesType) else None
 
 
-def _largest(context: Any, builder: ir.IRBuilder, kinds: Any, patterns: Any) -> ir.Value:
-    element, count = ir.IntType(kinds[0].width), kinds[0].count
-    name = f"llvm.vector.reduce.smax.v{count}{element}"
-    reduce_type = Signature(element, [ir.VectorType(element, count)])
-    return builder.call(builder.module.declare_intrinsic(name, (), reduce_type), [patterns])
+def _largest(context: Any, builder: ir.IRBuilder, kinds: Any, lanes: Any) -> ir.Value:
+    count = kinds[0].count
+    while count > 1:
+        count //= 2
+        halves = (
+            ir.Constant(ir.VectorType(I32, count), list(range(first, first + count)))
+            for first in (0, count)
+        )
+        parts = (builder.shuffle_vector(lanes, lanes, half) for half in halves)
+        lanes = _larger(context, builder, kinds, *parts)
+    return builder.extract_element(lanes, I32(0))
 
 
-@instruction(_pattern_type, _largest)
-def largest(patterns: Patterns) -> int:
-    """Return the largest pattern of all lanes."""
-    return int(patterns.max())
+@instruction(_element_type, _largest)
+def largest(lanes: Any) -> Any:
+    """Return the largest pattern, or number, of all lanes; numbers without nan."""
+    return lanes.max()
 
 
 # --- exp ---

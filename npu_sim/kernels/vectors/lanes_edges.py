@@ -277,12 +277,12 @@ def store_rounded(values: Floats, out: Stored, streams: bool) -> None:
     write_row((values, out), out, streams, _line_of, _part_of)
 
 
-def streams_rows(out: Stored) -> bool:
+def streams_rows(out: Stored, least_row_bytes: int = STREAM_ROW_BYTES) -> bool:
     """Return whether rows are written with non-temporal stores.
 
-    Short rows qualify only if they are cache-line aligned at both ends.
+    Rows of fewer bytes qualify only if they are cache-line aligned at both ends.
     """
     are_aligned = (
         address_of(out) % LINE_BYTES == 0 and out.shape[1] * out.itemsize % LINE_BYTES == 0
     )
-    return is_streamed(out, LINE_BYTES if are_aligned else STREAM_ROW_BYTES)
+    return is_streamed(out, LINE_BYTES if are_aligned else least_row_bytes)
