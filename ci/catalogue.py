@@ -43,7 +43,7 @@ TEXTS: dict[str, tuple[int | str, ...]] = {
     "Chart": (1,),
     "Column": (0,),
     "Condition": (0, 1, 3, 4),
-    "Description": ("path", "path_reason", "kernel", "cores_note", "per_core"),
+    "Description": ("path_reason", "kernel", "cores_note"),
     "Drawing": (2,),
     "Experiment": (1, 2),
     "Field": (0,),
@@ -75,7 +75,7 @@ TEXTS: dict[str, tuple[int | str, ...]] = {
     "caveat": (2,),
     "not_recognised": (0, 1),
     "translated": (0,),
-    "ub_memory": ("notes",),
+    "vector_plan": ("path", "path_reason", "per_core", "notes"),
 }
 """Positions and names of other arguments that people read, by the name of the callee."""
 SEPARATORS = (*PUNCTUATION, " and ", " or ", "; or ")

@@ -49,7 +49,6 @@ from npu_sim.framework.vocabulary import (
     ceil_div,
     decision,
     nothing,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.numbers.values import normal
@@ -125,7 +124,6 @@ __all__ = [
     "ranged",
     "rows_of_cores",
     "trees",
-    "ub_memory",
     "vector_phase",
     "vector_plan",
     "vector_tile",

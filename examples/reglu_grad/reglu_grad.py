@@ -92,19 +92,15 @@ def describe(case: Case) -> Description:
     core_bytes = tiling.core_rows * row_bytes(case.row)
     return vector_plan(
         case,
-        Description(
-            path="whole rows",
-            path_reason=f"{row_bytes(case.row)} bytes a row",
-            per_core=f"groups of up to {tiling.ub_rows} rows: {groups}",
-            memories=[ub_memory(case, {"rows": tiling.ub_bytes})],
-            decisions=[
-                decision(case, at_once, core_bytes=core_bytes, ub_bytes=case.device.ub_bytes)
-            ],
-        ),
+        path="whole rows",
+        path_reason=f"{row_bytes(case.row)} bytes a row",
+        per_core=f"groups of up to {tiling.ub_rows} rows: {groups}",
+        buffers={"rows": tiling.ub_bytes},
         ranges=[
             (start, min(start + tiling.core_rows, rows))
             for start in range(0, rows, tiling.core_rows)
         ],
+        conditions=[decision(case, at_once, core_bytes=core_bytes, ub_bytes=case.device.ub_bytes)],
     )
 
 

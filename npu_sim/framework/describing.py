@@ -1,7 +1,7 @@
 """What an operator states of a plan: its description, and conditions as data."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from npu_sim.cores import Device
@@ -48,9 +48,9 @@ class Description:
     memories: Later[Memory] = ()
     decisions: Later[Decision] = ()
     workspace: Workspace = Workspace(total_bytes=0, kernel_bytes=0, parts=())
-    launches: Sequence[Launch] | None = None
+    launches: Later[Launch] | None = None
     order: Later[OutputOrder] = ()
-    caveats: Iterable[Caveat] = ()
+    caveats: tuple[Caveat, ...] = ()
     evidence: Evidence | None = None
 
 
@@ -250,38 +250,64 @@ def kernel_parts(case: Case, sizes: Mapping[str, int]) -> tuple[WorkspacePart, .
 
 def vector_plan(
     case: Case,
-    stated: Description,
     *,
+    path: str,
     ranges: Sequence[Range],
     unit: str = "row",
+    buffers: Mapping[str, int] | None = None,
+    notes: Mapping[str, str] | None = None,
+    memories: Later[Memory] | None = None,
+    path_reason: str = "",
+    per_core: str = "",
+    kernel: str = "",
+    tiling: Any = None,
+    fields: Mapping[str, Any] | None = None,
+    cores: Later[CoreWork] = (),
     workspace: Sequence[WorkspacePart] = (),
-    kernel_tiling: Any = None,
+    launches: Sequence[Launch] | None = None,
+    conditions: Later[Decision] = (),
+    order: Later[OutputOrder] = (),
+    caveats: Iterable[Caveat] = (),
+    evidence: Evidence | None = None,
 ) -> Description:
-    """Complete the description of a plan whose kernel runs on vector cores.
+    """Return the description of a plan whose kernel runs on vector cores.
 
     Parameters
     ----------
     case
         The checked call.
-    stated
-        What the operator states itself. Where it states no ``kernel``, that is its title; no
-        ``tiling``, the fields of the table of fields; no ``cores``, the ranges; no ``order``, no
-        output depends on timing, as every part belongs to one core.
-    ranges, unit
-        What every core works on, half-open, and what it is called.
-    workspace
-        The kernel's own workspace by part; the system workspace alone when empty. With ``launches``
-        the workspace is theirs.
-    kernel_tiling
+    tiling
         The tiling of the kernel, by default that of the case: a NamedTuple with ``block_dim``, and
         ``tiling_key`` and ``schedule_mode`` where the kernel has them.
+    fields
+        Tiling fields under the vendor's names; by default those of the table of fields.
+    conditions
+        Decisions of the planner: conditions with the numbers they were tested with.
+    path, path_reason, per_core, order, caveats, evidence
+        As in the plan; without ``order`` no output depends on timing, as every part belongs to one
+        core.
+    buffers, notes
+        Bytes in the Unified Buffer of a core by name, and remarks; what has no bytes is left out.
+    memories
+        The Unified Buffer by phase, in place of ``buffers``.
+    ranges, unit
+        What every core works on, half-open, and what it is called.
+    cores
+        The work of every core where it has ranges besides ``ranges``.
+    kernel
+        Name of the kernel; the operator's title when empty.
+    workspace
+        The kernel's own workspace by part; the system workspace alone when empty.
+    launches
+        The launches of an operator with several kernels, which have the workspace.
     """
-    tiling = case.tiling if kernel_tiling is None else kernel_tiling
-    kernel, mode = stated.kernel or case.operator.title, getattr(tiling, "schedule_mode", -1)
-    if stated.launches is None:
-        total = kernel_workspace(workspace or kernel_parts(case, {}), case.copies, kernel)
+    tiling, title = case.tiling if tiling is None else tiling, kernel or case.operator.title
+    mode = getattr(tiling, "schedule_mode", -1)
+    parts = tuple(workspace) or kernel_parts(case, {})
+    if launches is None:
+        total = kernel_workspace(parts, case.copies, title)
     else:
-        total = executor_workspace(stated.launches, getattr(tiling, "workspace_bytes", 0))
+        total = executor_workspace(launches, getattr(tiling, "workspace_bytes", 0))
 
     def fixed() -> Iterable[OutputOrder]:
         reason = Text("every {unit} belongs to one core", unit=unit)
@@ -289,17 +315,24 @@ def vector_plan(
             OutputOrder(output=output.output, fixed=True, reason=reason) for output in case.outputs
         )
 
-    return replace(
-        stated,
-        kernel=kernel,
+    return Description(
+        kernel=title,
+        path=path,
+        path_reason=path_reason,
         tiling_key=getattr(tiling, "tiling_key", None),
         schedule_mode=mode if mode >= 0 else None,
         block_dim=tiling.block_dim,
         cores_note=spread([stop - start for start, stop in ranges], unit),
-        tiling=stated.tiling or vendor_fields(tiling, case.rules),
-        cores=stated.cores or (lambda: core_works({plural(unit): ranges})),
+        per_core=per_core,
+        tiling=vendor_fields(tiling, case.rules) if fields is None else fields,
+        cores=cores or (lambda: core_works({plural(unit): ranges})),
+        memories=memories or (lambda: (ub_memory(case, buffers or {}, notes=notes),)),
+        decisions=conditions,
         workspace=total,
-        order=stated.order or fixed,
+        launches=launches,
+        order=order or fixed,
+        caveats=tuple(caveats),
+        evidence=evidence,
     )
 
 

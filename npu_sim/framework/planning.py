@@ -148,12 +148,11 @@ def plan_of(case: Case, *, plans_flips: bool = False) -> Plan:
     """
     operator, profile = case.operator, case.profile
     described = _description(case)
-    caveats = tuple(described.caveats)
     assumption = "" if case.empty else release_assumption(profile.release, operator.name)
     evidence = max(  # the least sure
         operator.evidence,
         described.evidence or operator.evidence,
-        Evidence.MODEL if assumption or _is_inferred(caveats) else operator.evidence,
+        Evidence.MODEL if assumption or _is_inferred(described) else operator.evidence,
         Evidence(profile.product.evidence),
         key=EVIDENCE_ORDER.index,
     )
@@ -182,7 +181,7 @@ def plan_of(case: Case, *, plans_flips: bool = False) -> Plan:
         tiling=described.tiling,
         workspace=described.workspace,
         caveats=(
-            *caveats,
+            *described.caveats,
             *_assumed(profile, assumption),
             *_beyond_memory(case, described.workspace.total_bytes),
         ),
@@ -218,9 +217,9 @@ def _deferred(
     }
 
 
-def _is_inferred(caveats: tuple[Caveat, ...]) -> bool:
+def _is_inferred(described: Description) -> bool:
     """Return whether it is inferred that the release behaves like the plan."""
-    return any(one.code == RELEASE_INFERRED for one in caveats)
+    return any(one.code == RELEASE_INFERRED for one in described.caveats)
 
 
 def _assumed(profile: Profile, assumption: str) -> Iterator[Caveat]:

@@ -86,26 +86,25 @@ def describe(case: Case) -> Description:
         "in groups",
         ("row",),
     )
-    groups = ceil_div(tiling.core_rows, tiling.ub_rows)
     return vector_plan(
         case,
-        Description(
-            path="whole rows",
-            path_reason=f"{row_bytes(case.row)} bytes a row",
-            per_core=f"{groups} groups of up to {tiling.ub_rows} rows",
-            memories=[ub_memory(case, {"rows": tiling.ub_bytes})],
-            decisions=[
-                decision(
-                    case,
-                    at_once,
-                    core_bytes=tiling.core_rows * row_bytes(case.row),
-                    ub_bytes=case.device.ub_bytes,
-                )
-            ],
+        path="whole rows",
+        path_reason=f"{row_bytes(case.row)} bytes a row",
+        per_core=(
+            f"{ceil_div(tiling.core_rows, tiling.ub_rows)} groups of up to {tiling.ub_rows} rows"
         ),
+        buffers={"rows": tiling.ub_bytes},
         ranges=[
             (start, min(start + tiling.core_rows, rows))
             for start in range(0, rows, tiling.core_rows)
+        ],
+        conditions=[
+            decision(
+                case,
+                at_once,
+                core_bytes=tiling.core_rows * row_bytes(case.row),
+                ub_bytes=case.device.ub_bytes,
+            )
         ],
     )
 

@@ -4,7 +4,6 @@ Source: specification page ``add_rms_norm``.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from npu_sim.framework.vocabulary import (
@@ -21,7 +20,6 @@ from npu_sim.framework.vocabulary import (
     WorkspacePart,
     caveat,
     decision,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.operators.add_rms_norm.declaration import is_hand_written, takes_any_columns
@@ -90,16 +88,16 @@ def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     tiling, key = case.tiling, template_of(case)
     sizes = tiler.buffers_of(key, tiling.row_factor, tiling.ub_factor, case.row)
-    stated = Description(
+    return description(
+        case,
         path=PATHS[key],
         path_reason=_path_reason(case, key),
         per_core=_per_core(case, key),
-        memories=lambda: [ub_memory(case, sizes._asdict())],
-        tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
-        decisions=lambda: _decisions(case),
+        buffers=sizes._asdict(),
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
+        conditions=lambda: _decisions(case),
         caveats=(*_caveats(case, key), *common_caveats(case)),
     )
-    return plan_of_rows(case, stated)
 
 
 def _decisions(case: Case) -> Iterator[Decision]:
@@ -111,17 +109,18 @@ def _decisions(case: Case) -> Iterator[Decision]:
             return
 
 
-def plan_of_rows(case: Case, stated: Description) -> Description:
-    """Complete what a product states of a plan with what all products have in common."""
+def description(case: Case, **fields: Any) -> Description:
+    """Return what a plan states on every product, and ``fields`` of :func:`vector_plan`."""
     tiling = case.tiling
     is_first = is_hand_written(case.row.in_place, case.rules)
     kernel = "InplaceAddRmsNorm" if case.arguments.in_place else case.operator.title
-    launches = _launches(case, kernel) if is_first else None
     return vector_plan(
         case,
-        replace(stated, kernel=kernel, launches=launches),
+        kernel=kernel,
         ranges=[row_range(tiling, core) for core in range(tiling.block_dim)],
         workspace=_parts(case),
+        launches=_launches(case, kernel) if is_first else None,
+        **fields,
     )
 
 

@@ -3,8 +3,9 @@
 Source: specification page ``apply_adam_w_v2``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from npu_sim.framework.vocabulary import (
     FORMATS,
@@ -16,14 +17,12 @@ from npu_sim.framework.vocabulary import (
     Description,
     Evidence,
     Launch,
-    Range,
     Text,
     caveat,
     counted,
     decision,
     joined,
     to_fp32,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.operators.shared.launches import Executor
@@ -61,39 +60,41 @@ CASTS = Condition(
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     tiling = case.tiling
-    stated = Description(
-        path=PATHS[path_of(case.row)],
+    return description(
+        case,
         path_reason=Text(
             "tiles of {elements}, whatever the dtype", elements=counted(TILE_ELEMENTS, "element")
         ),
         per_core=Text("core c takes the tiles c, c + {cores}, ...", cores=tiling.block_dim),
-        memories=lambda: [ub_memory(case, buffers(tiling.tiling_key))],
-        tiling=vendor_structure(tiling, case.arguments, case.rules),
+        buffers=buffers(tiling.tiling_key),
+        ranges=[
+            (0, tiling.tiles_per_core + (core < tiling.longer_cores))
+            for core in range(tiling.block_dim)
+        ],
+        unit="tile",
+        fields=vendor_structure(tiling, case.arguments, case.rules),
         caveats=(*caveats(case), *_idle_cores(case)),
     )
-    tiles = [
-        (0, tiling.tiles_per_core + (core < tiling.longer_cores))
-        for core in range(tiling.block_dim)
-    ]
-    return plan_of_elements(case, stated, tiles, "tile")
 
 
-def plan_of_elements(
-    case: Case, stated: Description, ranges: Sequence[Range], unit: str
-) -> Description:
-    """Complete what a product states of a plan with what all products have in common."""
-    nodes = launches(case)
+def description(case: Case, **fields: Any) -> Description:
+    """Return what a plan states on every product, and ``fields`` of :func:`vector_plan`."""
+    nodes, path = launches(case), path_of(case.row)
     dtypes = {
         case.operator.argument(name).dtype: SHORT_NAMES[dtype]
         for name, dtype in _dtypes(case).items()
         if name != "max_grad_norm"
     }
-    stated = replace(
-        stated,
-        launches=nodes if path_of(case.row) == CAST else None,
-        decisions=lambda: [decision(case, condition, **dtypes) for condition in (ONE_DTYPE, CASTS)],
+    described = vector_plan(
+        case,
+        path=PATHS[path],
+        workspace=(SYSTEM_WORKSPACE,),
+        launches=nodes if path == CAST else None,
+        conditions=lambda: [
+            decision(case, condition, **dtypes) for condition in (ONE_DTYPE, CASTS)
+        ],
+        **fields,
     )
-    described = vector_plan(case, stated, ranges=ranges, unit=unit, workspace=(SYSTEM_WORKSPACE,))
     return replace(described, launches=nodes)
 
 

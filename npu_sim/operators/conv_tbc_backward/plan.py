@@ -505,7 +505,7 @@ def describe(case: Case) -> Description:
         workspace=executor_workspace(launches, tiling.workspace_bytes),
         launches=launches,
         order=lambda: _order(case),
-        caveats=_caveats(case),
+        caveats=tuple(_caveats(case)),
     )
 
 

@@ -20,7 +20,6 @@ from npu_sim.framework.vocabulary import (
     counted,
     decision,
     kernel_parts,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.operators.shared.labelled_rows.plan import path_of
@@ -52,24 +51,23 @@ def describe(case: Case) -> Description:
     values = {"C": case.row.C, "columns that fit": columns}
     return vector_plan(
         case,
-        Description(
-            path=path_of(case, "rows cut" if tiling.chunks else "whole rows"),
-            path_reason=Text(
-                "C {c} {compared} {columns} columns that fit beside the buffers of {rows}",
-                c=case.row.C,
-                compared=">" if tiling.chunks else "<=",
-                columns=columns,
-                rows=counted(tiling.front_rows, "row"),
-            ),
-            per_core=_per_core(tiling),
-            memories=lambda: [ub_memory(case, buffers, notes={"input": "longest chunk of a row"})],
-            tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
-            decisions=lambda: (decision(case, CUT, **values), barrier_of(case)),
-            order=order_of(case),
-            caveats=_caveats(case),
+        path=path_of(case, "rows cut" if tiling.chunks else "whole rows"),
+        path_reason=Text(
+            "C {c} {compared} {columns} columns that fit beside the buffers of {rows}",
+            c=case.row.C,
+            compared=">" if tiling.chunks else "<=",
+            columns=columns,
+            rows=counted(tiling.front_rows, "row"),
         ),
+        per_core=_per_core(tiling),
         ranges=core_ranges(row_range, tiling),
+        buffers=buffers,
+        notes={"input": "longest chunk of a row"},
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=kernel_parts(case, {"sums of the cores": tiler.CORE_SUM_BYTES}),
+        conditions=lambda: (decision(case, CUT, **values), barrier_of(case)),
+        order=order_of(case),
+        caveats=_caveats(case),
     )
 
 

@@ -23,7 +23,6 @@ from npu_sim.framework.vocabulary import (
     decision,
     joined,
     kernel_parts,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.operators.shared.labelled_rows.plan import path_of
@@ -40,33 +39,26 @@ def describe(case: Case) -> Description:
     row = "whole rows" if pieces == 1 else Text("rows in {pieces} pieces", pieces=pieces)
     return vector_plan(
         case,
-        Description(
-            path=path_of(case, row),
-            path_reason=Text(
-                "C {c} {compared} {column_budget} columns that fit; pieces are multiples of {unit} "
-                "columns",
-                c=case.row.C,
-                compared=">" if tiling.column_budget < case.row.C else "<=",
-                column_budget=tiling.column_budget,
-                unit=tiler.unit_columns(case.row.dtype),
-            ),
-            per_core=_per_core(tiling),
-            memories=lambda: [
-                ub_memory(
-                    case,
-                    tiler.buffers(tiling, case.row.dtype),
-                    notes={"log_prob in": "longest piece of a row"},
-                )
-            ],
-            tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
-            decisions=lambda: _decisions(case),
-            order=order_of(sums_weights=case.arguments.reduction == "mean"),
-            caveats=_caveats(case, tiling),
+        path=path_of(case, row),
+        path_reason=Text(
+            "C {c} {compared} {column_budget} columns that fit; pieces are multiples of {unit} "
+            "columns",
+            c=case.row.C,
+            compared=">" if tiling.column_budget < case.row.C else "<=",
+            column_budget=tiling.column_budget,
+            unit=tiler.unit_columns(case.row.dtype),
         ),
+        per_core=_per_core(tiling),
         ranges=core_ranges(tiler.row_range, tiling),
+        buffers=tiler.buffers(tiling, case.row.dtype),
+        notes={"log_prob in": "longest piece of a row"},
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=kernel_parts(
             case, {"sums of the cores": tiler.core_sum_bytes(case.device.vector_cores)}
         ),
+        conditions=lambda: _decisions(case),
+        order=order_of(sums_weights=case.arguments.reduction == "mean"),
+        caveats=_caveats(case, tiling),
     )
 
 

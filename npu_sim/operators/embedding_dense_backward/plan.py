@@ -93,22 +93,20 @@ def _describe_v2(case: Case, tiling: v2.Tiling) -> Description:
     )
     return vector_plan(
         case,
-        Description(
-            kernel="EmbeddingDenseGradV2",
-            path=_path(case, key),
-            path_reason=_path_reason(case, key),
-            per_core=_per_core(tiling),
-            tiling=v2.vendor_structure(tiling, case.arguments, case.rules),
-            cores=lambda: core_works(ranges),
-            memories=lambda: _memories(case, tiling),
-            decisions=lambda: _decisions(case),
-            launches=launches,
-            order=lambda: (_order(case, tiling),),
-            caveats=(*caveats_of(case), *_offset_caveats(case, key)),
-        ),
+        kernel="EmbeddingDenseGradV2",
+        path=_path(case, key),
+        path_reason=_path_reason(case, key),
+        per_core=_per_core(tiling),
+        tiling=tiling,
+        fields=v2.vendor_structure(tiling, case.arguments, case.rules),
         ranges=ranges[plural(unit)],
         unit=unit,
-        kernel_tiling=tiling,
+        cores=lambda: core_works(ranges),
+        memories=lambda: _memories(case, tiling),
+        conditions=lambda: _decisions(case),
+        launches=launches,
+        order=lambda: (_order(case, tiling),),
+        caveats=(*caveats_of(case), *_offset_caveats(case, key)),
     )
 
 
@@ -365,31 +363,29 @@ def _describe_older(case: Case, tiling: v1.Tiling) -> Description:
         )
     return vector_plan(
         case,
-        Description(
-            kernel="EmbeddingDenseGrad",
-            path=path,
-            path_reason=_older_reason(case, tiling),
-            per_core=Text(
-                "{batch_rows} rows in the Unified Buffer at a time{pieces}",
-                batch_rows=tiling.batch_rows,
-                pieces=pieces,
-            ),
-            tiling=tiling._asdict(),
-            memories=lambda: (_older_memory(case, tiling),),
-            decisions=lambda: _older_decisions(case, tiling),
-            launches=launches_of(
-                case,
-                (),
-                casts=case.row.grad_dtype != FLOAT32,
-                index_dtype="int32" if casts_indices(case.row, keeps_int64=True) else "",
-            ),
-            order=lambda: (_older_order(case, tiling),),
-            caveats=(*caveats_of(case), *_older_caveats(case, tiling)),
-            evidence=Evidence.MODEL,
+        kernel="EmbeddingDenseGrad",
+        path=path,
+        path_reason=_older_reason(case, tiling),
+        per_core=Text(
+            "{batch_rows} rows in the Unified Buffer at a time{pieces}",
+            batch_rows=tiling.batch_rows,
+            pieces=pieces,
         ),
+        tiling=tiling,
+        fields=tiling._asdict(),
         ranges=[v1.split_range(tiling, total, core) for core in range(tiling.block_dim)],
         unit=unit,
-        kernel_tiling=tiling,
+        memories=lambda: (_older_memory(case, tiling),),
+        conditions=lambda: _older_decisions(case, tiling),
+        launches=launches_of(
+            case,
+            (),
+            casts=case.row.grad_dtype != FLOAT32,
+            index_dtype="int32" if casts_indices(case.row, keeps_int64=True) else "",
+        ),
+        order=lambda: (_older_order(case, tiling),),
+        caveats=(*caveats_of(case), *_older_caveats(case, tiling)),
+        evidence=Evidence.MODEL,
     )
 
 

@@ -89,36 +89,32 @@ def describe(case: Case) -> Description:
     sorting_only = [(tiling.tokens, tiling.tokens)] * (tiling.block_dim - tiling.copies.cores)
     return vector_plan(
         case,
-        Description(
-            path=Text(
-                "{sort} sort, {manner} rows",
-                sort="one-core" if tiler.sorts_at_once(tiling.sort) else "multi-core",
-                manner="whole" if whole else "split",
-            ),
-            path_reason=Text(
-                "{entries} ids, {most_entries} fit a core; rows of {row_bytes} bytes",
-                entries=case.row.entries,
-                most_entries=tiling.sort.most_entries,
-                row_bytes=tiling.copies.row_bytes,
-            ),
-            per_core=_per_core(tiling, whole),
-            memories=lambda: _memories(case),
-            cores=lambda: core_works(
-                {
-                    "tokens": ranges + sorting_only,
-                    "ids": [
-                        tiler.sort_range(tiling.sort, core) for core in range(tiling.sort.cores)
-                    ],
-                }
-            ),
-            tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
-            decisions=lambda: _decisions(case, whole),
-            order=orders_of(),
-            caveats=_caveats(case, whole),
+        path=Text(
+            "{sort} sort, {manner} rows",
+            sort="one-core" if tiler.sorts_at_once(tiling.sort) else "multi-core",
+            manner="whole" if whole else "split",
         ),
+        path_reason=Text(
+            "{entries} ids, {most_entries} fit a core; rows of {row_bytes} bytes",
+            entries=case.row.entries,
+            most_entries=tiling.sort.most_entries,
+            row_bytes=tiling.copies.row_bytes,
+        ),
+        per_core=_per_core(tiling, whole),
+        memories=lambda: _memories(case),
         ranges=ranges,
         unit="token",
+        cores=lambda: core_works(
+            {
+                "tokens": ranges + sorting_only,
+                "ids": [tiler.sort_range(tiling.sort, core) for core in range(tiling.sort.cores)],
+            }
+        ),
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=_workspace(case),
+        conditions=lambda: _decisions(case, whole),
+        order=orders_of(),
+        caveats=_caveats(case, whole),
     )
 
 

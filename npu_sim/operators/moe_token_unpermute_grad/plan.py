@@ -20,7 +20,6 @@ from npu_sim.framework.vocabulary import (
     core_ranges,
     counted,
     decision,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.operators.shared.routed_tokens.declaration import probs_code
@@ -75,17 +74,15 @@ def describe(case: Case) -> Description:
     size = case.specs["unpermuted_tokens_grad"].itemsize
     return vector_plan(
         case,
-        Description(
-            path="products and row sums" if has_probs else "copies",
-            path_reason="probs is given" if has_probs else "probs is not given",
-            per_core=_per_core(tiling, has_probs),
-            memories=lambda: [ub_memory(case, tiler.buffers(tiling, size, probs_code(case)))],
-            decisions=lambda: _decisions(case, size),
-            order=lambda: orders(case, "every sum is one core's; nothing is added atomically"),
-            caveats=_caveats(case),
-        ),
+        path="products and row sums" if has_probs else "copies",
+        path_reason="probs is given" if has_probs else "probs is not given",
+        per_core=_per_core(tiling, has_probs),
+        buffers=tiler.buffers(tiling, size, probs_code(case)),
         ranges=core_ranges(tiler.token_range, tiling),
         unit="token",
+        conditions=lambda: _decisions(case, size),
+        order=lambda: orders(case, "every sum is one core's; nothing is added atomically"),
+        caveats=_caveats(case),
     )
 
 

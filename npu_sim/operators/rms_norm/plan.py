@@ -15,7 +15,6 @@ from npu_sim.framework.vocabulary import (
     caveat,
     core_ranges,
     decision,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.operators.shared.normalised_rows.plan import (
@@ -96,19 +95,15 @@ def describe(case: Case) -> Description:
     values = {"row": case.row.row, "col": case.row.col, "col_align": tiling.columns_aligned}
     return vector_plan(
         case,
-        Description(
-            path=PATHS[key],
-            path_reason=_path_reason(case),
-            per_core=rows_per_core(case, is_split=key == tiler.KEY_SPLIT_D),
-            memories=lambda: [
-                ub_memory(case, tiler.buffers(tiling, case.row, case.device, case.rules)._asdict())
-            ],
-            tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
-            decisions=lambda: [decision(case, condition, **values) for condition in conditions],
-            caveats=_caveats(case),
-        ),
+        path=PATHS[key],
+        path_reason=_path_reason(case),
+        per_core=rows_per_core(case, is_split=key == tiler.KEY_SPLIT_D),
+        buffers=tiler.buffers(tiling, case.row, case.device, case.rules)._asdict(),
         ranges=core_ranges(tiler.row_range, tiling),
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=[*KERNEL_PARTS, *copied_outputs(case)],
+        conditions=lambda: [decision(case, condition, **values) for condition in conditions],
+        caveats=_caveats(case),
     )
 
 

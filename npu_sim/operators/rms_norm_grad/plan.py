@@ -28,7 +28,6 @@ from npu_sim.framework.vocabulary import (
     decision,
     element_bytes,
     joined,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.tiling import rms_norm_grad as tiler
@@ -67,20 +66,17 @@ def describe(case: Case) -> Description:
     buffers = tiler.buffers(tiling, case.profile.npu_arch, case.rules)
     return vector_plan(
         case,
-        Description(
-            path="split N" if tiling.tiling_key == tiler.SPLIT_N else "split D",
-            path_reason=_path_reason(tiling),
-            per_core=_per_core(tiling),
-            memories=lambda: [ub_memory(case, buffers._asdict(), notes=BUFFER_NOTES)],
-            decisions=lambda: _decisions(case, tiling),
-            order=lambda: _order(case, tiling),
-            caveats=_caveats(case, sum(buffers)),
-            evidence=Evidence.EXACT
-            if is_described and not overruns_queue(case)
-            else Evidence.MODEL,
-        ),
+        path="split N" if tiling.tiling_key == tiler.SPLIT_N else "split D",
+        path_reason=_path_reason(tiling),
+        per_core=_per_core(tiling),
         ranges=core_ranges(tiler.row_range, tiling),
+        buffers=buffers._asdict(),
+        notes=BUFFER_NOTES,
         workspace=_workspace(tiling),
+        conditions=lambda: _decisions(case, tiling),
+        order=lambda: _order(case, tiling),
+        caveats=_caveats(case, sum(buffers)),
+        evidence=Evidence.EXACT if is_described and not overruns_queue(case) else Evidence.MODEL,
     )
 
 

@@ -19,7 +19,6 @@ from npu_sim.framework.vocabulary import (
     caveat,
     decision,
     element_bytes,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.operators.shared.rotations.plan import ALIGNED
@@ -81,20 +80,18 @@ def describe(case: Case) -> Description:
 
     return vector_plan(
         case,
-        Description(
-            path=PATHS[half.tiling_mode]
-            if half.tiling_mode
-            else INTERLEAVED_PATHS[interleaved_path(tiling)],
-            path_reason=Text("cos {cos} with x {x}", cos=case.specs["cos"], x=case.specs["x"]),
-            per_core="a core takes all rows of x that go with its rows of cos",
-            memories=lambda: [ub_memory(case, tiler.buffers(tiling, row.dtype))],
-            tiling=tiler.fields_of_mode(tiling, case.rules),
-            launches=launches_of(case) if case.rules.inner_step else None,
-            decisions=conditions,
-            caveats=caveats(case),
-        ),
+        path=PATHS[half.tiling_mode]
+        if half.tiling_mode
+        else INTERLEAVED_PATHS[interleaved_path(tiling)],
+        path_reason=Text("cos {cos} with x {x}", cos=case.specs["cos"], x=case.specs["x"]),
+        per_core="a core takes all rows of x that go with its rows of cos",
+        buffers=tiler.buffers(tiling, row.dtype),
         ranges=ranges_of(tiling),
+        fields=tiler.fields_of_mode(tiling, case.rules),
         workspace=(SYSTEM_WORKSPACE,),
+        launches=launches_of(case) if case.rules.inner_step else None,
+        conditions=conditions,
+        caveats=caveats(case),
     )
 
 

@@ -19,7 +19,6 @@ from npu_sim.framework.vocabulary import (
     caveat,
     decision,
     release_inferred,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.operators.rotary_position_embedding_grad.declaration import exceeds_documents
@@ -109,18 +108,16 @@ def describe(case: Case) -> Description:
     dx_order = OutputOrder(output="dx", fixed=True, reason="every row belongs to one core")
     return vector_plan(
         case,
-        Description(
-            path=path_of(tiling),
-            path_reason=Text("cos {cos} with dy {dy}", cos=case.specs["cos"], dy=case.specs["dy"]),
-            per_core="a core takes all rows of dy that go with its rows of cos",
-            memories=lambda: [ub_memory(case, tiler.buffers(tiling, row.dtype, bool(row.has_x)))],
-            tiling=tiler.fields_of_mode(tiling, case.rules),
-            decisions=lambda: [decision(case, ALIGNED, D=row.dim)] if tiling.half.cores else [],
-            order=(dx_order, *order),
-            caveats=caveats(case),
-        ),
+        path=path_of(tiling),
+        path_reason=Text("cos {cos} with dy {dy}", cos=case.specs["cos"], dy=case.specs["dy"]),
+        per_core="a core takes all rows of dy that go with its rows of cos",
+        buffers=tiler.buffers(tiling, row.dtype, bool(row.has_x)),
         ranges=ranges_of(tiling),
+        fields=tiler.fields_of_mode(tiling, case.rules),
         workspace=(SYSTEM_WORKSPACE,),
+        conditions=lambda: [decision(case, ALIGNED, D=row.dim)] if tiling.half.cores else [],
+        order=(dx_order, *order),
+        caveats=caveats(case),
     )
 
 

@@ -14,9 +14,8 @@ from npu_sim.framework.vocabulary import (
     Text,
     caveat,
     decision,
-    ub_memory,
 )
-from npu_sim.operators.add_rms_norm.plan import common_caveats, plan_of_rows
+from npu_sim.operators.add_rms_norm.plan import common_caveats, description
 from npu_sim.operators.shared.normalised_rows.plan import path_on_950
 from npu_sim.tiling.add_rms_norm import FULL
 from npu_sim.tiling.ascend_950 import add_rms_norm as tiler
@@ -41,17 +40,17 @@ def describe(case: Case) -> Description:
     tiling, col_align = case.tiling, full_load_columns(case.row.col, case.row.dtype)
     most_rows = tiler.rows_in_ub(case.row, case.device)
     path, reason, per_core = path_on_950(case, tiling.ub_factor, tiling.row_factor, most_rows)
-    stated = Description(
+    return description(
+        case,
         path=path,
         path_reason=reason,
         per_core=per_core,
-        memories=lambda: [ub_memory(case, tiler.buffers(tiling, case.row)._asdict())],
-        tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
-        decisions=lambda: [decision(case, FULL_LOAD, col=case.row.col, col_align=col_align)],
+        buffers=tiler.buffers(tiling, case.row)._asdict(),
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
+        conditions=lambda: [decision(case, FULL_LOAD, col=case.row.col, col_align=col_align)],
         caveats=(*_caveats(case), *common_caveats(case)),
         evidence=Evidence.MODEL,
     )
-    return plan_of_rows(case, stated)
 
 
 def _caveats(case: Case) -> Iterator[Caveat]:

@@ -13,10 +13,8 @@ from npu_sim.framework.vocabulary import (
     caveat,
     core_ranges,
     counted,
-    ub_memory,
 )
-from npu_sim.operators.apply_adam_w_v2.plan import PATHS, caveats, plan_of_elements
-from npu_sim.tiling.apply_adam_w_v2 import path_of
+from npu_sim.operators.apply_adam_w_v2.plan import caveats, description
 from npu_sim.tiling.ascend_950 import apply_adam_w_v2 as tiler
 
 
@@ -24,14 +22,15 @@ def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     tiling = case.tiling
     parts = core_ranges(tiler.range_of_core, tiling)
-    stated = Description(
-        path=PATHS[path_of(case.row)],
+    return description(
+        case,
         path_reason=Text("tiles of {elements}", elements=counted(tiling.tile_elements, "element")),
-        memories=lambda: [ub_memory(case, {"pool": tiler.pool_bytes(case.row, tiling)})],
-        tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
+        buffers={"pool": tiler.pool_bytes(case.row, tiling)},
+        ranges=[(part.start, part.stop) for part in parts],
+        unit="element",
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         caveats=(*caveats(case), *_idle_cores(case)),
     )
-    return plan_of_elements(case, stated, [(part.start, part.stop) for part in parts], "element")
 
 
 def _idle_cores(case: Case) -> Iterator[Caveat]:

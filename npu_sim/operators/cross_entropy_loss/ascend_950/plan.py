@@ -17,7 +17,6 @@ from npu_sim.framework.vocabulary import (
     caveat,
     core_ranges,
     decision,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.operators.cross_entropy_loss.plan import barrier_of, order_of, smoothing_caveats
@@ -41,19 +40,17 @@ def describe(case: Case) -> Description:
     is_empty, is_cut = schedule == tiler.EMPTY, schedule == tiler.CUT_COLUMNS
     return vector_plan(
         case,
-        Description(
-            path="no rows" if is_empty else path_of(case, "rows cut" if is_cut else "whole rows"),
-            per_core=_per_core(tiling),
-            memories=lambda: [ub_memory(case, tiler.buffers(case.row, tiling))],
-            tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
-            decisions=lambda: (
-                () if is_empty else (decision(case, WHOLE, C=case.row.C), barrier_of(case))
-            ),
-            order=order_of(case),
-            caveats=_caveats(case),
-        ),
+        path="no rows" if is_empty else path_of(case, "rows cut" if is_cut else "whole rows"),
+        per_core=_per_core(tiling),
+        buffers=tiler.buffers(case.row, tiling),
         ranges=core_ranges(tiler.row_range, tiling),
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=_workspace(tiling),
+        conditions=lambda: (
+            () if is_empty else (decision(case, WHOLE, C=case.row.C), barrier_of(case))
+        ),
+        order=order_of(case),
+        caveats=_caveats(case),
     )
 
 

@@ -16,7 +16,6 @@ from npu_sim.framework.vocabulary import (
     WorkspacePart,
     caveat,
     decision,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.operators.cross_entropy_loss_grad.ascend_950.compute import row_ranges, sums_weights
@@ -52,21 +51,15 @@ def describe(case: Case) -> Description:
     rows = tiler.row_buffers(tiling, case.specs["log_prob"].itemsize, bool(row.weighted))
     return vector_plan(
         case,
-        Description(
-            path=path,
-            per_core=per_core,
-            memories=lambda: [
-                ub_memory(case, {**rows._asdict(), **tiling.buffers._replace(smooth=0)._asdict()})
-            ],
-            tiling=vendor_structure(tiling, case.arguments, case.rules),
-            decisions=lambda: (
-                () if (tiler.schedule_of(tiling) == tiler.EMPTY) else _decisions(case)
-            ),
-            order=order_of(sums_weights=sums_weights(row)),
-            caveats=_caveats(case),
-        ),
+        path=path,
+        per_core=per_core,
+        buffers={**rows._asdict(), **tiling.buffers._replace(smooth=0)._asdict()},
         ranges=row_ranges(case),
+        fields=vendor_structure(tiling, case.arguments, case.rules),
+        conditions=lambda: () if (tiler.schedule_of(tiling) == tiler.EMPTY) else _decisions(case),
         workspace=_workspace(tiling),
+        order=order_of(sums_weights=sums_weights(row)),
+        caveats=_caveats(case),
     )
 
 

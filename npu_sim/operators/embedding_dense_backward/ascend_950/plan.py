@@ -104,24 +104,22 @@ def describe(case: Case) -> Description:
     )
     return vector_plan(
         case,
-        Description(
-            path=path,
-            path_reason=Text("{rows} rows of {dim} columns", rows=row.rows, dim=row.dim),
-            per_core=per_core,
-            memories=lambda: _memories(case),
-            kernel=KERNELS[case.tiling.kernel],
-            tiling=planner.vendor_structure(tiling, case.arguments, case.rules),
-            launches=launches,
-            decisions=lambda: [
-                decision(case, V2, scale_grad_by_freq=row.scale_grad_by_freq, **values),
-                decision(case, IN_PIECES if is_v2 else ALL_ROWS, **values),
-            ],
-            order=(OutputOrder(output="grad_weight", fixed=True, reason=reason),),
-            caveats=(*_caveats(case), *padding_caveats(case)),
-        ),
+        path=path,
+        path_reason=Text("{rows} rows of {dim} columns", rows=row.rows, dim=row.dim),
+        per_core=per_core,
+        memories=lambda: _memories(case),
         ranges=core_ranges(planner.core_range, tiling),
         unit="sorted row" if is_v2 else "column",
-        kernel_tiling=tiling,
+        kernel=KERNELS[case.tiling.kernel],
+        tiling=tiling,
+        fields=planner.vendor_structure(tiling, case.arguments, case.rules),
+        launches=launches,
+        conditions=lambda: [
+            decision(case, V2, scale_grad_by_freq=row.scale_grad_by_freq, **values),
+            decision(case, IN_PIECES if is_v2 else ALL_ROWS, **values),
+        ],
+        order=(OutputOrder(output="grad_weight", fixed=True, reason=reason),),
+        caveats=(*_caveats(case), *padding_caveats(case)),
     )
 
 

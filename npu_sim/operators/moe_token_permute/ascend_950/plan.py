@@ -67,22 +67,18 @@ def describe(case: Case) -> Description:
     stages = tiler.stage_buffers(row, tiling)._asdict().items()
     return vector_plan(
         case,
-        Description(
-            path=_path(case),
-            memories=lambda: [
-                ub_memory(case, {stage: used}, stage) for stage, used in stages if used
-            ],
-            kernel=INT8_KERNEL if is_int8 else KERNEL,
-            decisions=lambda: _decisions(case),
-            tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
-            launches=_int8_launches(case, parts) if is_int8 else None,
-            order=orders_of(ROW_OVERWRITTEN if reuses_buffer(case) else ""),
-            caveats=_caveats(case),
-            evidence=Evidence.MODEL if is_int8 else None,
-        ),
+        path=_path(case),
+        memories=lambda: [ub_memory(case, {stage: used}, stage) for stage, used in stages if used],
         ranges=[chunk_range(core, size, row.entries) for core in range(tiling.block_dim)],
         unit="row",
+        kernel=INT8_KERNEL if is_int8 else KERNEL,
+        conditions=lambda: _decisions(case),
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=parts,
+        launches=_int8_launches(case, parts) if is_int8 else None,
+        order=orders_of(ROW_OVERWRITTEN if reuses_buffer(case) else ""),
+        caveats=_caveats(case),
+        evidence=Evidence.MODEL if is_int8 else None,
     )
 
 

@@ -16,7 +16,6 @@ from npu_sim.framework.vocabulary import (
     caveat,
     core_ranges,
     decision,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.operators.moe_token_permute_grad.ascend_950.compute import chunk_rows
@@ -59,24 +58,17 @@ def describe(case: Case) -> Description:
     tiling, (path, reason, per_core) = case.tiling, _texts(case)
     return vector_plan(
         case,
-        Description(
-            path=path,
-            path_reason=reason,
-            per_core=per_core,
-            memories=lambda: [
-                ub_memory(
-                    case,
-                    tiler.buffers(tiling, case.specs["permuted_output_grad"].itemsize)._asdict(),
-                )
-            ],
-            kernel=KERNEL,
-            tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
-            decisions=lambda: _decisions(case),
-            order=(OutputOrder(output="input_grad", fixed=True, reason=_order(case)),),
-            caveats=(*_caveats(case), *dropped_rows(case), *rows_beyond_int32(case)),
-        ),
+        path=path,
+        path_reason=reason,
+        per_core=per_core,
+        buffers=tiler.buffers(tiling, case.specs["permuted_output_grad"].itemsize)._asdict(),
         ranges=core_ranges(tiler.core_range, tiling),
         unit="column" if tiler.is_column_split(tiling) else "token",
+        kernel=KERNEL,
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
+        conditions=lambda: _decisions(case),
+        order=(OutputOrder(output="input_grad", fixed=True, reason=_order(case)),),
+        caveats=(*_caveats(case), *dropped_rows(case), *rows_beyond_int32(case)),
     )
 
 

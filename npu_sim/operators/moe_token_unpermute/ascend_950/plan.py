@@ -17,7 +17,6 @@ from npu_sim.framework.vocabulary import (
     caveat,
     core_ranges,
     decision,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.operators.moe_token_unpermute.ascend_950.compute import sums_stale_rows
@@ -87,28 +86,26 @@ def describe(case: Case) -> Description:
     buffers = tiler.buffers(tiling, row.dtype, tiler.problem_of_row(row).probs)
     return vector_plan(
         case,
-        Description(
-            path=PATHS[key],
-            path_reason=_path_reason(case),
-            per_core=_per_core(tiling),
-            memories=lambda: [ub_memory(case, buffers._asdict())],
-            kernel=KERNEL,
-            tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
-            decisions=lambda: [
-                decision(case, condition, **values)
-                for condition in (ALL_TOKENS, ALL_ROWS, ONE_ROW)[:tested]
-            ],
-            order=(
-                OutputOrder(
-                    output="unpermuted_tokens",
-                    fixed=True,
-                    reason="every token is summed by one core, from +0 and in k order",
-                ),
-            ),
-            caveats=(*_caveats(case, sum(buffers) - case.device.ub_bytes), *dropped_tokens(row)),
-        ),
+        path=PATHS[key],
+        path_reason=_path_reason(case),
+        per_core=_per_core(tiling),
+        buffers=buffers._asdict(),
         ranges=core_ranges(tiler.core_range, tiling),
         unit="token",
+        kernel=KERNEL,
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
+        conditions=lambda: [
+            decision(case, condition, **values)
+            for condition in (ALL_TOKENS, ALL_ROWS, ONE_ROW)[:tested]
+        ],
+        order=(
+            OutputOrder(
+                output="unpermuted_tokens",
+                fixed=True,
+                reason="every token is summed by one core, from +0 and in k order",
+            ),
+        ),
+        caveats=(*_caveats(case, sum(buffers) - case.device.ub_bytes), *dropped_tokens(row)),
     )
 
 

@@ -17,7 +17,6 @@ from npu_sim.framework.vocabulary import (
     decision,
     element_bytes,
     largest_power,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.operators.moe_token_unpermute_grad.ascend_950.compute import _zeros_beyond
@@ -64,25 +63,21 @@ def describe(case: Case) -> Description:
     condition = SUMMED_WHOLE if row.has_probs else COPIED_WHOLE
     return vector_plan(
         case,
-        Description(
-            path=PATHS[tiling.tiling_key],
-            path_reason=Text(
-                "{probs}, {hidden} columns",
-                probs="with probs" if row.has_probs else "without probs",
-                hidden=row.hidden,
-            ),
-            per_core=_per_core(tiling),
-            memories=lambda: [
-                ub_memory(case, tiler.buffers(tiling, element_bytes(row.dtype))._asdict())
-            ],
-            kernel=KERNEL,
-            tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
-            decisions=lambda: [decision(case, condition, hidden=row.hidden)],
-            order=lambda: orders(case, ORDER),
-            caveats=_caveats(case),
+        path=PATHS[tiling.tiling_key],
+        path_reason=Text(
+            "{probs}, {hidden} columns",
+            probs="with probs" if row.has_probs else "without probs",
+            hidden=row.hidden,
         ),
+        per_core=_per_core(tiling),
+        buffers=tiler.buffers(tiling, element_bytes(row.dtype))._asdict(),
         ranges=core_ranges(tiler.core_range, tiling),
         unit="row",
+        kernel=KERNEL,
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
+        conditions=lambda: [decision(case, condition, hidden=row.hidden)],
+        order=lambda: orders(case, ORDER),
+        caveats=_caveats(case),
     )
 
 

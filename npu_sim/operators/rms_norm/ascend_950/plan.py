@@ -14,7 +14,6 @@ from npu_sim.framework.vocabulary import (
     caveat,
     core_ranges,
     decision,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.operators.shared.normalised_rows.plan import (
@@ -49,17 +48,15 @@ def describe(case: Case) -> Description:
     path, reason, per_core = path_on_950(case, piece, tiling.ub_factor, most_rows)
     return vector_plan(
         case,
-        Description(
-            path=path,
-            path_reason=reason,
-            per_core=per_core,
-            memories=lambda: [ub_memory(case, tiler.buffers(tiling, case.row)._asdict())],
-            tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
-            decisions=lambda: [decision(case, FULL_LOAD, col=case.row.col, col_align=col_align)],
-            caveats=_caveats(case),
-        ),
+        path=path,
+        path_reason=reason,
+        per_core=per_core,
+        buffers=tiler.buffers(tiling, case.row)._asdict(),
         ranges=core_ranges(row_range, tiling),
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=[*KERNEL_PARTS, *copied_outputs(case)],
+        conditions=lambda: [decision(case, FULL_LOAD, col=case.row.col, col_align=col_align)],
+        caveats=_caveats(case),
     )
 
 

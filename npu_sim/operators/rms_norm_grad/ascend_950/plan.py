@@ -71,27 +71,25 @@ def describe(case: Case) -> Description:
     path, reason, per_core = _path(case)
     return vector_plan(
         case,
-        Description(
-            path=path,
-            path_reason=reason,
-            per_core=per_core,
-            memories=lambda: _memories(case),
-            tiling=tiler.vendor_structure(tiling, case.arguments, case.rules),
-            decisions=lambda: [decision(case, condition, **values) for condition in conditions],
-            order=(
-                OutputOrder(output="dx", fixed=True, reason="every row belongs to one core"),
-                OutputOrder(
-                    output="dgamma",
-                    fixed=True,
-                    reason="core 0 adds the sums of the cores in a fixed order"
-                    if tiler.is_big(tiling)
-                    else "every column belongs to one core",
-                ),
-            ),
-            caveats=_caveats(case),
-        ),
+        path=path,
+        path_reason=reason,
+        per_core=per_core,
+        memories=lambda: _memories(case),
         ranges=_ranges(case),
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=_workspace(case),
+        conditions=lambda: [decision(case, condition, **values) for condition in conditions],
+        order=(
+            OutputOrder(output="dx", fixed=True, reason="every row belongs to one core"),
+            OutputOrder(
+                output="dgamma",
+                fixed=True,
+                reason="core 0 adds the sums of the cores in a fixed order"
+                if tiler.is_big(tiling)
+                else "every column belongs to one core",
+            ),
+        ),
+        caveats=_caveats(case),
     )
 
 

@@ -17,7 +17,6 @@ from npu_sim.framework.vocabulary import (
     caveat,
     counted,
     decision,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.tiling import swi_glu as tiler
@@ -72,25 +71,23 @@ def describe_tiles(case: Case, names: tiler.Buffers, one_buffer: Condition) -> D
     values = {"row": case.row.row, "col": case.row.col}
     return vector_plan(
         case,
-        Description(
-            path="two buffers" if tiling.is_double_buffer else "one buffer",
-            path_reason=Text(
-                "tiles of {rows} x {columns}",
-                rows=counted(tiling.tile_rows, "row"),
-                columns=counted(tiling.tile_columns, "column"),
-            ),
-            per_core=Text(
-                "core c takes the tiles c, c + {cores}, ...; columns first", cores=tiling.block_dim
-            ),
-            memories=lambda: [ub_memory(case, tiler.buffers(tiling, case.row.dtype, names))],
-            decisions=lambda: [
-                decision(case, condition, **values) for condition in (ALIGNED, one_buffer)
-            ],
-            caveats=caveats(case),
+        path="two buffers" if tiling.is_double_buffer else "one buffer",
+        path_reason=Text(
+            "tiles of {rows} x {columns}",
+            rows=counted(tiling.tile_rows, "row"),
+            columns=counted(tiling.tile_columns, "column"),
         ),
+        per_core=Text(
+            "core c takes the tiles c, c + {cores}, ...; columns first", cores=tiling.block_dim
+        ),
+        buffers=tiler.buffers(tiling, case.row.dtype, names),
         ranges=[(0, tiler.tile_count(tiling, core)) for core in range(tiling.block_dim)],
         unit="tile",
         workspace=(SYSTEM_WORKSPACE,),
+        conditions=lambda: [
+            decision(case, condition, **values) for condition in (ALIGNED, one_buffer)
+        ],
+        caveats=caveats(case),
     )
 
 

@@ -51,25 +51,23 @@ def describe_sums(case: Case, entries: Entries, caveats: Iterable[Caveat]) -> De
     tiling, (path, path_reason) = case.tiling, _path(case)
     return vector_plan(
         case,
-        Description(
-            path=path,
-            path_reason=path_reason,
-            per_core=_per_core(tiling, entries),
-            memories=lambda: (memory(case, entries),),
-            decisions=lambda: _decisions(case, entries),
-            order=(
-                OutputOrder(
-                    output=case.outputs[0].output,
-                    fixed=True,
-                    reason="every token is summed by one core, its rows in k order; nothing is "
-                    "added atomically",
-                ),
-            ),
-            caveats=caveats,
-        ),
+        path=path,
+        path_reason=path_reason,
+        per_core=_per_core(tiling, entries),
         ranges=core_ranges(moe.token_range, tiling),
         unit="token",
+        memories=lambda: (memory(case, entries),),
+        conditions=lambda: _decisions(case, entries),
         workspace=(_workspace(case, tiling),),
+        order=(
+            OutputOrder(
+                output=case.outputs[0].output,
+                fixed=True,
+                reason="every token is summed by one core, its rows in k order; nothing is added "
+                "atomically",
+            ),
+        ),
+        caveats=caveats,
     )
 
 

@@ -17,7 +17,6 @@ from npu_sim.framework.vocabulary import (
     core_ranges,
     core_works,
     decision,
-    ub_memory,
     vector_plan,
 )
 from npu_sim.operators.shared.gated_halves.plan import few_cores, strided_inputs
@@ -51,25 +50,23 @@ def describe(case: Case) -> Description:
     )
     return vector_plan(
         case,
-        Description(
-            path="move align" if copies else "rearrange",
-            path_reason=Text(
-                "{row_parts} parts of the rows x {column_parts} parts of the columns",
-                row_parts=tiling.row_parts,
-                column_parts=tiling.column_parts,
-            ),
-            per_core=Text(
-                "pieces of up to {rows} rows x {columns} columns",
-                rows=piece_rows,
-                columns=piece_columns,
-            ),
-            memories=lambda: [ub_memory(case, tiler.buffers(copies, tiling.ub_bytes))],
-            cores=lambda: core_works({"rows": rows, "columns": columns}),
-            decisions=lambda: [decision(case, COPIED_APART, col=case.row.col)],
-            caveats=caveats(case),
+        path="move align" if copies else "rearrange",
+        path_reason=Text(
+            "{row_parts} parts of the rows x {column_parts} parts of the columns",
+            row_parts=tiling.row_parts,
+            column_parts=tiling.column_parts,
         ),
+        per_core=Text(
+            "pieces of up to {rows} rows x {columns} columns",
+            rows=piece_rows,
+            columns=piece_columns,
+        ),
+        buffers=tiler.buffers(copies, tiling.ub_bytes),
         ranges=rows,
+        cores=lambda: core_works({"rows": rows, "columns": columns}),
         workspace=(SYSTEM_WORKSPACE, untouched),
+        conditions=lambda: [decision(case, COPIED_APART, col=case.row.col)],
+        caveats=caveats(case),
     )
 
 
