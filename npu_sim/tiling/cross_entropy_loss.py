@@ -42,8 +42,6 @@ from npu_sim.tiling.cross_entropy_loss_grad import (
     takes_attributes,
 )
 
-KEYS = (3, 2, 1)
-"""Tiling key by dtype code."""
 PIECE_COLUMNS, HALF_PIECE = 8192, 4096
 """Values that one call of the sum takes, and those that its shorter form takes at once; a chunk is
 cut into pieces of so many columns."""
@@ -163,7 +161,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     return Tiling(
         status=SUCCESS,
         block_dim=front_cores + tail_cores,
-        tiling_key=KEYS[problem.dtype],
+        tiling_key=3 - problem.dtype,  # 3 for fp32, 2 for fp16, 1 for bf16
         schedule_mode=schedule_mode,
         workspace_bytes=device.system_workspace_bytes + CORE_SUM_BYTES,
         columns=problem.C,
@@ -249,13 +247,12 @@ def problem_of(
     """
     smoothing, weight = to_fp32(inputs["label_smoothing"]), inputs["weight_shape"]
     (rows, columns), dtype = inputs["input_shape"], inputs["input_dtype"]
-    is_taken = (
+    if not (
         takes_attributes(inputs, dtype, target_dtypes)
         and not (smoothing < 0 or smoothing > 1)
         and list(inputs["target_shape"][:1]) == [rows]
         and (weight is None or list(weight[:1]) == [columns])
-    )
-    if not is_taken:
+    ):
         return None
     return Problem(
         rows,

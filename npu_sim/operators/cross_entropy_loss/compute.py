@@ -117,7 +117,7 @@ def sums_of(case: Case, setting: Setting, parts: Array) -> Array:
 def _loss(case: Case, sums: Array) -> Array:
     """Return the loss in fp32, each operation rounded (page, "Kernel")."""
     smoothing = to_fp32(case.arguments.label_smoothing)
-    by_class, factor = smoothing / np.float32(case.row.C), smoothing - np.float32(1)
+    by_class, factor = smoothing / np.float32(case.row.C), smoothing - 1
     loss, weight, smoothed = sums
     with np.errstate(all="ignore"):
         reduced = loss * factor + smoothed * by_class if smoothing > 0 else -loss
@@ -133,8 +133,8 @@ def check_labels(case: Case, target: Array) -> None:
         361001 for a label outside [0, C) that is not ignore_index; the message gives the position
         and value of the first one.
     """
-    ignored = case.arguments.ignore_index
-    outside = (target != ignored) & ((target < 0) | (target >= case.row.C))
+    is_counted = target != case.arguments.ignore_index
+    outside = is_counted & ((target < 0) | (target >= case.row.C))
     if outside.any():
         raise label_failure(case, target, int(np.argmax(outside)))
 
@@ -148,8 +148,8 @@ def data_caveats(case: Case, target: Array, sums: Array) -> Iterator[Caveat]:
             "target",
             "the weights of the labels that are not ignored add up to 0: the loss is divided by 0",
         )
-    found = int(np.count_nonzero(target == ignored)) if ignored < 0 else 0
-    if found and case.rules.reads_ignored_labels:
+    found = int(np.count_nonzero(target == ignored))
+    if found and ignored < 0 and case.rules.reads_ignored_labels:
         yield caveat(
             "negative_label_read",
             "ignore_index",
@@ -200,5 +200,5 @@ def loss_formula(arguments: Any, tensors: Arrays, log_prob: Array) -> Array:
 def data(arguments: Any, seed: int) -> Arrays:
     """Return random inputs like those of a classifier: normal logits and uniform labels."""
     rng = np.random.default_rng(seed)
-    logits = {"input": normal(rng, arguments.input, LOGIT_SCALE)}
-    return logits | draw_labels(arguments, arguments.input.shape[1], rng)
+    drawn = {"input": normal(rng, arguments.input, LOGIT_SCALE)}
+    return drawn | draw_labels(arguments, arguments.input.shape[1], rng)

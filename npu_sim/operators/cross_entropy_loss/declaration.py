@@ -44,11 +44,6 @@ def loss_axes(arguments: Mapping[str, Any]) -> str:
     return "" if getattr(arguments.get("loss"), "shape", None) == () else "1N"
 
 
-def smooths(label_smoothing: float) -> bool:
-    """Return whether label smoothing is above 0 in fp32; nan is not."""
-    return bool(to_fp32(label_smoothing) > 0)
-
-
 def check_smoothing(call: Inspection) -> None:
     """Refuse label smoothing outside 0..1 in fp32; nan passes (page, "Contract" 4)."""
     number = to_fp32(checks.require_float("label_smoothing", call.arguments.label_smoothing))
@@ -185,7 +180,11 @@ OPERATOR = Operator(
     axes=(
         Word("dtype", "dtype of input, loss and log_prob", FLOAT_DTYPES, "float32"),
         *LABEL_AXES,
-        Switch("label_smoothing", "whether label_smoothing is above 0", is_on=smooths),
+        Switch(
+            "label_smoothing",
+            "whether label_smoothing is above 0",
+            is_on=lambda number: bool(to_fp32(number) > 0),  # nan is not
+        ),
         *sizes("input"),
     ),
     checks=(

@@ -47,7 +47,6 @@ BARRIER = Condition(
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     tiling, columns = case.tiling, tiler.most_columns(case.row, case.device)
-    buffers = tiler.buffers(tiling, case.row.dtype)
     values = {"C": case.row.C, "columns that fit": columns}
     return vector_plan(
         case,
@@ -61,7 +60,7 @@ def describe(case: Case) -> Description:
         ),
         per_core=_per_core(tiling),
         ranges=core_ranges(row_range, tiling),
-        buffers=buffers,
+        buffers=tiler.buffers(tiling, case.row.dtype),
         notes={"input": "longest chunk of a row"},
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=kernel_parts(case, {"sums of the cores": tiler.CORE_SUM_BYTES}),
@@ -78,9 +77,9 @@ def barrier_of(case: Case) -> Decision:
 
 def order_of(case: Case) -> tuple[OutputOrder, ...]:
     """Return the order of the outputs, which is fixed."""
-    row = "every row belongs to one core, nothing is added atomically"
-    reduced = "core 0 adds the sums of the cores, in their order"
-    loss = row if case.row.reduction == NONE else reduced
+    row = loss = "every row belongs to one core, nothing is added atomically"
+    if case.row.reduction != NONE:
+        loss = "core 0 adds the sums of the cores, in their order"
     return (
         OutputOrder(output="loss", fixed=True, reason=loss),
         OutputOrder(output="log_prob", fixed=True, reason=row),

@@ -154,9 +154,8 @@ def in_batch(call: StudyCall, rows: int) -> Arrays:
 
 def _row_counts(call: StudyCall) -> RowCounts:
     """Return the numbers of rows with chunks of another width, up to the documented number."""
-    case = call.case
+    case, counts = call.case, []
     most = max(case.rules.rows_at_most, case.row.N)
-    counts = []
     for rows in range(1, most + 1, case.device.vector_cores):
         columns = tiler.most_columns(case.row._replace(N=rows), case.device)
         text = Text("chunks of {columns} columns", columns=columns)
@@ -192,7 +191,7 @@ def open_rules(call: StudyCall, result: Result) -> Iterator[OpenRule]:
 
 def rules_of(call: StudyCall, result: Result, choose: SettingOf) -> Iterator[OpenRule]:
     """Yield the bounds of log_prob and of the loss, from those of the logarithm of every row."""
-    if call.case.empty or not call.case.row.N:
+    if not call.case.row.N:
         return
     found = computed(call, choose)
     ends = _log_prob(found, 1), _log_prob(found, -1)
@@ -219,7 +218,7 @@ def _loss_ends(found: Computed, ends: Ends) -> Ends:
     losses = []
     with np.errstate(all="ignore"):
         sides = [(end[rows, label] * setting.form.sign) * weights[label] for end in ends]
-        smoothing = np.zeros((2, len(rows)), np.float32)
+        smoothing = parts[[kernels.SMOOTHING] * 2]
         if case.row.label_smoothing:
             smoothing = _smoothing_ends(found, ends, counted, weights)
         # The loss falls with the label's log-probability and grows with the smoothing.
@@ -251,11 +250,12 @@ def unfused(call: StudyCall, output: str) -> Formulas:
     if output == "log_prob":
         yield "(x - maximum) - ln(sum), as PyTorch's log_softmax does", partial(_log_softmax, call)
         return
+    x = call.tensors["input"]
     text = Text("the losses added in another order, as log_softmax and nll_loss do")
-    if is_16_bit(call.tensors["input"]):
+    if is_16_bit(x):
         text = Text(
             "log_prob rounded to {dtype} before the loss, as log_softmax and nll_loss do",
-            dtype=short(call.tensors["input"].dtype),
+            dtype=short(x.dtype),
         )
     yield text, partial(_nll_loss, call)
 
@@ -332,17 +332,18 @@ def _cut_row() -> Shown:
         }
         batch = max(counts, key=counts.__getitem__)
         numbers[dtype] = counts
-        line = Text(
-            "{dtype}, {columns} columns, {rows} rows: of {size} log_prob, {found} differ as in a "
-            "batch of {batch} rows",
-            dtype=dtype,
-            columns=columns,
-            rows=PROBED_ROWS,
-            size=columns * PROBED_ROWS,
-            found=counts[batch],
-            batch=batch,
+        lines.append(
+            Text(
+                "{dtype}, {columns} columns, {rows} rows: of {size} log_prob, {found} differ as in "
+                "a batch of {batch} rows",
+                dtype=dtype,
+                columns=columns,
+                rows=PROBED_ROWS,
+                size=columns * PROBED_ROWS,
+                found=counts[batch],
+                batch=batch,
+            )
         )
-        lines.append(line)
     return numbers, lines
 
 
@@ -360,25 +361,30 @@ def _offset() -> Shown:
         error, unfused = (float(np.abs(found - exact).max()) for found in (fused, apart))
         share = different(fused, apart) / x.size
         numbers[str(offset)] = {"error": error, "unfused": unfused, "share": share}
-        line = Text(
-            "mean {offset}: largest error {error}, of log_softmax {unfused}; {share} differ",
-            offset=str(offset),
-            error=f"{error:.1e}",
-            unfused=f"{unfused:.1e}",
-            share=f"{100 * share:.0f} %",
+        lines.append(
+            Text(
+                "mean {offset}: largest error {error}, of log_softmax {unfused}; {share} differ",
+                offset=str(offset),
+                error=f"{error:.1e}",
+                unfused=f"{unfused:.1e}",
+                share=f"{100 * share:.0f} %",
+            )
         )
-        lines.append(line)
     return numbers, lines
 
 
 def _lost_rows() -> Shown:
     """Sum losses of 0 and 1 over so many rows that a core loses some."""
-    cores = 48
     numbers: Numbers = {}
     for core_rows in (tiler.PIECE_COLUMNS, tiler.PIECE_COLUMNS + 1):
-        rows = cores * core_rows
-        x, target = np.zeros((rows, 2), np.float32), np.zeros(rows, np.int64)
-        result = run(OPERATOR, input=x, target=target, reduction="sum", limits="hardware")
+        rows = 48 * core_rows  # on 48 cores
+        result = run(
+            OPERATOR,
+            input=np.zeros((rows, 2), np.float32),
+            target=np.zeros(rows, np.int64),
+            reduction="sum",
+            limits="hardware",
+        )
         numbers[str(core_rows)] = float(result.outputs["loss"][0] / (rows * np.log(2)))
     return numbers, [
         Text(

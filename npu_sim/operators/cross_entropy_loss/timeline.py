@@ -73,8 +73,9 @@ class Call:
     """The call of a plan, in sizes and tensors."""
 
     def __init__(self, plan: Plan) -> None:
-        self.x = TensorSpec.parse(plan.arguments["input"])
-        self.target = TensorSpec.parse(plan.arguments["target"])
+        self.x, self.target = (
+            TensorSpec.parse(plan.arguments[name]) for name in ("input", "target")
+        )
         self.columns = self.x.shape[1]
         self.reduction = plan.arguments["reduction"]
         self.smooths = float(plan.arguments["label_smoothing"]) > 0
@@ -99,14 +100,12 @@ class Call:
         """
 
         def piece(columns: int) -> Nodes:
-            size, out = self.x.itemsize * columns, Works()
+            size = self.x.itemsize * columns
             first = Copy(size, columns, tensor_bytes=self.x.nbytes)
-            copies: Works = (first if step == MAXIMUM else Copy(size, columns),)
-            if step.writes:
-                out = (first,)
-                copies += self.weights(columns) if self.smooths else ()
+            smoothing = self.weights(columns) if step.writes and self.smooths else ()
+            copies = (first if step == MAXIMUM else Copy(size, columns), *smoothing)
             works = fp32.widen(columns, widened) + vector(columns)
-            return (vector_tile(copies, works, out, step),)
+            return (vector_tile(copies, works, (first,) if step.writes else (), step),)
 
         return row_pieces(*pieces, piece)
 
@@ -164,9 +163,12 @@ def program(plan: Plan) -> Program:
         _rows(plan, call),
         *call.last_phase(all_sums, (fp32.add_up(CORE_SUM_FLOATS, times=call.kinds),)),
     )
-    not_counted = "the scalar unit's additions of pieces, and its reads of maximum, sum and label"
-    assumptions = ("no row is ignored",) if call.smooths else ()
-    return Program(phases, (not_counted,), assumptions=assumptions, views=views_of(plan))
+    return Program(
+        phases,
+        ("the scalar unit's additions of pieces, and its reads of maximum, sum and label",),
+        ("no row is ignored",) if call.smooths else (),
+        views=views_of(plan),
+    )
 
 
 def _rows(plan: Plan, call: Call) -> Phase:

@@ -49,8 +49,8 @@ WORKSPACE_SUM_BYTES = 4 * CORE_SUM_BYTES
 """Workspace of a core of the SoC for its sums."""
 PASS_ROWS = 64
 """Rows whose labels are in the Unified Buffer at a time, where columns are cut."""
-LABEL_WEIGHT_BYTES = FP32_BYTES * PASS_ROWS
-"""Buffer of the weights of the labels of cut rows."""
+PASS_BYTES = FP32_BYTES * PASS_ROWS
+"""Buffer with a number for each of these rows."""
 
 
 class Problem(NamedTuple):
@@ -131,8 +131,7 @@ UNSET = {
 
 def schedule_of(plan: Any) -> int:
     """Return whether rows of a plan or tiling are whole (2), cut (0), or there is none (1)."""
-    schedule: int = plan.tiling_key % REDUCTION_STEP
-    return schedule
+    return int(plan.tiling_key % REDUCTION_STEP)
 
 
 def sum_scratch(columns: int, rows: int) -> int:
@@ -263,22 +262,22 @@ def whole_buffers(row: Any, tiling: Tiling) -> dict[str, int]:
 def cut_row_buffers(row: Any, tiling: Tiling) -> dict[str, int]:
     """Return the bytes of the buffers of cut rows by name, in their order, as the planner counts.
 
-    With ``mean`` and no weight, the kernel has `LABEL_WEIGHT_BYTES` more.
+    With ``mean`` and no weight, the kernel has `PASS_BYTES` more.
     """
     columns, reduces = tiling.blocks.columns, row.reduction != NONE
-    block, numbers = FP32_BYTES * columns, FP32_BYTES * PASS_ROWS
+    block = FP32_BYTES * columns
     return {
         "input": 2 * element_bytes(row.dtype) * columns,
         "log_prob": block,
         "target": PASS_ROWS * TARGET_BYTES[row.target_dtype],
         "class weights": block * row.weighted * row.label_smoothing,
-        "label weights": LABEL_WEIGHT_BYTES * row.weighted,
+        "label weights": PASS_BYTES * row.weighted,
         "maximum": BLOCK_BYTES,
         "block": block,
         "sum": BLOCK_BYTES,
         "sums of blocks": BLOCK_BYTES * (tiling.blocks.levels + 1),
-        "row losses": numbers,
-        "smoothing": numbers * row.label_smoothing,
+        "row losses": PASS_BYTES,
+        "smoothing": PASS_BYTES * row.label_smoothing,
         "second block": block * row.label_smoothing,
         "sum of a core": CORE_SUM_BYTES * reduces,
     }
@@ -306,7 +305,7 @@ def factors(label_smoothing: float, columns: int) -> tuple[np.float32, np.float3
     """Return labelSmooth1 and labelSmoothC, which multiply the loss and the smoothing."""
     smoothing = to_fp32(label_smoothing)
     by_class = smoothing / np.float32(columns) if columns else np.float32(0)
-    return np.float32(1) - smoothing, np.float32(by_class)
+    return 1 - smoothing, by_class
 
 
 def vendor_structure(tiling: Any, arguments: Mapping[str, Any], rules: Any) -> Raw:

@@ -7,7 +7,12 @@ Source: specification page ``cross_entropy_loss_950``.
 
 from npu_sim.framework.operator import Differences
 from npu_sim.framework.vocabulary import SYSTEM_WORKSPACE_BYTES, TILING_FAILURE, Assumed, checks
-from npu_sim.operators.cross_entropy_loss import declaration
+from npu_sim.operators.cross_entropy_loss.declaration import (
+    FIRST_CHECKS,
+    OPERATOR,
+    check_smoothing,
+    check_zloss,
+)
 from npu_sim.operators.shared.labelled_rows.declaration import (
     IGNORE_INDEX,
     TARGET_DTYPE,
@@ -17,15 +22,15 @@ from npu_sim.operators.shared.labelled_rows.declaration import (
 from npu_sim.tiling.ascend_950 import cross_entropy_loss as tiler
 
 DIFFERENCES = Differences(
-    arguments=with_int32_labels(declaration.OPERATOR.arguments),
-    axes=(*declaration.OPERATOR.axes, TARGET_DTYPE, IGNORE_INDEX),
+    arguments=with_int32_labels(OPERATOR.arguments),
+    axes=(*OPERATOR.axes, TARGET_DTYPE, IGNORE_INDEX),
     checks=(
-        *declaration.FIRST_CHECKS,
+        *FIRST_CHECKS,
         checks.Holds("C >= 1 or N == 0", "input"),
         checks.Shapes("target weight loss log_prob", TILING_FAILURE),
         check_reduction,
-        declaration.check_smoothing,
-        declaration.check_zloss,
+        check_smoothing,
+        check_zloss,
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile,

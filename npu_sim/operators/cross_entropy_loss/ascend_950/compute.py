@@ -34,9 +34,9 @@ def setting_of(case: Case, target: Array) -> Setting:
     if is_whole:  # labels are compared in 32 bits
         low = tiler.low_bits(ignored)
         target, ignored = np.where(target == ignored, low, target), low
-    ranges = np.array(core_ranges(tiler.row_range, tiling))
-    cores = kernels.Cores(ranges, pass_rows=max(tiling.passes.rows, 1), is_whole=is_whole)
-    split = kernels.Split(tiling.blocks.columns, max(tiling.blocks.sums, 1))
+    ranges, pass_rows = core_ranges(tiler.row_range, tiling), max(tiling.passes.rows, 1)
+    cores = kernels.Cores(np.array(ranges), pass_rows=pass_rows, is_whole=is_whole)
+    split = kernels.Split(tiling.blocks.columns, tiling.blocks.sums)
     return Setting(target, ignored, form, split, "whole" if is_whole else "blocks", cores, _loss)
 
 

@@ -38,6 +38,11 @@ def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     tiling, schedule = case.tiling, tiler.schedule_of(case.tiling)
     is_empty, is_cut = schedule == tiler.EMPTY, schedule == tiler.CUT_COLUMNS
+    sums = WorkspacePart(
+        name="sums of the cores",
+        bytes=tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES,
+        kind="kernel",
+    )
     return vector_plan(
         case,
         path="no rows" if is_empty else path_of(case, "rows cut" if is_cut else "whole rows"),
@@ -45,7 +50,7 @@ def describe(case: Case) -> Description:
         buffers=tiler.buffers(case.row, tiling),
         ranges=core_ranges(tiler.row_range, tiling),
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
-        workspace=_workspace(tiling),
+        workspace=[part for part in (SYSTEM_WORKSPACE, sums) if part.bytes],
         conditions=lambda: (
             () if is_empty else (decision(case, WHOLE, C=case.row.C), barrier_of(case))
         ),
@@ -55,22 +60,16 @@ def describe(case: Case) -> Description:
 
 
 def _per_core(tiling: tiler.Tiling) -> str:
-    schedule, blocks = tiler.schedule_of(tiling), tiling.blocks
-    if schedule == tiler.EMPTY:
+    rows, blocks = tiling.passes.rows, tiling.blocks
+    if rows == 0:
         return ""
-    if schedule == tiler.WHOLE_ROWS:
-        return Text("up to {rows} rows at a time", rows=tiling.passes.rows)
+    if blocks.number == 0:
+        return Text("up to {rows} rows at a time", rows=rows)
     return Text(
         "one row in blocks of {columns} columns, {blocks} in all",
         columns=blocks.columns,
         blocks=blocks.number,
     )
-
-
-def _workspace(tiling: tiler.Tiling) -> list[WorkspacePart]:
-    size = tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES
-    sums = WorkspacePart(name="sums of the cores", bytes=size, kind="kernel")
-    return [part for part in (SYSTEM_WORKSPACE, sums) if part.bytes]
 
 
 def _caveats(case: Case) -> Iterator[Caveat]:
@@ -112,5 +111,5 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "the kernel reserves {bytes} bytes for the weights of the labels that the plan does "
             "not count: its last buffers can lie beyond the Unified Buffer. The simulator computes "
             "as if they fitted. Read in the public sources; not run on a device",
-            bytes=tiler.LABEL_WEIGHT_BYTES,
+            bytes=tiler.PASS_BYTES,
         )

@@ -63,7 +63,7 @@ def program(plan: Plan) -> Program:
         for core, rows in rows_of_cores(plan).items()
     }
     phases = (
-        vector_phase("rows", cores, in_buffers=plan.tiling["db"] if is_whole else 2),
+        vector_phase("rows", cores, in_buffers=plan.tiling["db"] or 2),
         *call.last_phase(Copy(FP32_BYTES, 1, times=3 * plan.block_dim)),
     )
     return Program(phases, views=views_of(plan))
