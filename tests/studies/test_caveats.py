@@ -172,6 +172,11 @@ def test_every_code_of_a_plan_is_explained_by_its_sentence(operator):
                 assert caveat.message.template in sentences, caveat.code
 
 
+def test_a_caveat_of_a_missing_input_is_explained():
+    (unwritten,) = statements_of("dcos_dsin_unwritten")
+    assert "leaves dcos and dsin unwritten" in unwritten.message.template
+
+
 def test_codes_of_a_family_are_explained():
     (limit,) = statements_of("hardware_limit_l0c")
     assert limit.argument == "deterministic"

@@ -172,14 +172,12 @@ def of_sums(case: Case) -> Iterator[Caveat]:
     """Yield the warnings on dcos and dsin."""
     interleaved = case.tiling.interleaved
     if not case.row.has_x:
-        yield Caveat(
-            code="dcos_dsin_unwritten",
-            argument="x",
-            message=Text(
-                "without x the product leaves dcos and dsin unwritten: they hold whatever was there"
-            ),
-            lacks_input=True,
+        unwritten = caveat(
+            "dcos_dsin_unwritten",
+            "x",
+            "without x the product leaves dcos and dsin unwritten: they hold whatever was there",
         )
+        yield unwritten.model_copy(update={"lacks_input": True})
     if reuses_buffer(case):
         yield caveat(
             "dcos_dsin_overwritten",
