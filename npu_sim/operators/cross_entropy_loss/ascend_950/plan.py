@@ -37,7 +37,8 @@ WHOLE = Condition(
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     tiling, schedule = case.tiling, tiler.schedule_of(case.tiling)
-    is_empty, is_cut = schedule == tiler.EMPTY, schedule == tiler.CUT_COLUMNS
+    is_empty = schedule == tiler.EMPTY
+    row = "rows cut" if schedule == tiler.CUT_COLUMNS else "whole rows"
     sums = WorkspacePart(
         name="sums of the cores",
         bytes=tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES,
@@ -45,7 +46,7 @@ def describe(case: Case) -> Description:
     )
     return vector_plan(
         case,
-        path="no rows" if is_empty else path_of(case, "rows cut" if is_cut else "whole rows"),
+        path="no rows" if is_empty else path_of(case, row),
         per_core=_per_core(tiling),
         buffers=tiler.buffers(case.row, tiling),
         ranges=core_ranges(tiler.row_range, tiling),
