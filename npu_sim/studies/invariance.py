@@ -122,7 +122,7 @@ def study_invariance(
 def _rows_study(base: StudyCall, reference: Bits) -> RowsStudy | None:
     """Return which numbers of rows give the given rows other bits."""
     hook, axes = _changes_of(base).row_counts, _sample_axes(base)
-    if hook is None or base.case.empty:
+    if hook is None or not all(values.size for name, values in reference.items() if name in axes):
         return None
     found = hook(base)
     merged = [next(alike) for _, alike in groupby(found.counts, lambda count: count.template)]
@@ -202,6 +202,8 @@ def _batch_changes(base: StudyCall) -> Iterator[Change]:
     places: Mapping[str, int] = changes.places(base) if changes.places is not None else {}
     first, axis = next(iter(sampled.items()))
     samples = base.tensors[first].shape[axis] // places.get(first, 1)
+    if not samples:
+        return
 
     def first_samples(output: str, values: Array) -> Array | None:
         if changes.found is not None:

@@ -118,3 +118,7 @@ def test_one_term_is_written_in_the_singular():
     call = {"dy": "1x64:fp32", "gamma": "64:fp32"}
     heads = [value for _, value, _ in certificate_lines(certify("rms_norm_grad", **call))]
     assert "dgamma[0], 64 elements alike, 1 term" in heads
+
+
+def test_an_empty_call_has_no_sums():
+    assert certify("rms_norm", x="0x64:fp32", gamma="64:fp32") == []

@@ -156,3 +156,28 @@ def test_a_row_in_a_batch_of_its_own_size_has_the_bits_of_the_call():
     outputs = call.run().outputs
     for name, values in cross_entropy_loss.in_batch(call, 8).items():
         assert np.array_equal(values, outputs[name])
+
+
+EMPTY = {
+    "rms_norm": {"x": np.zeros((0, 64), np.float32), "gamma": np.ones(64, np.float32)},
+    "embedding_dense_backward": calls.embedding(0, 64, 10),
+    "swi_glu": {"x": np.zeros((0, 64), np.float32)},
+    "rotary_position_embedding": {
+        "x": np.zeros((0, 2, 4, 64), np.float32),
+        "cos": np.ones((1, 2, 1, 64), np.float32),
+        "sin": np.zeros((1, 2, 1, 64), np.float32),
+    },
+    "cross_entropy_loss": {
+        "input": np.zeros((0, 4), np.float32),
+        "target": np.zeros(0, np.int64),
+        "product": "ascend_950",
+    },
+}
+
+
+@pytest.mark.parametrize(("operator", "call"), EMPTY.items())
+def test_a_call_without_rows_has_the_same_bits_under_every_change_that_it_can_have(operator, call):
+    verdicts = answers(operator, call)
+    assert verdicts
+    assert True not in verdicts.values()
+    assert not any("batch" in change for change, _ in verdicts)

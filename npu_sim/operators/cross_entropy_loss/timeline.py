@@ -8,7 +8,7 @@ Source: specification page ``cross_entropy_loss``, "Vector instructions, for tim
 from collections.abc import Callable
 from functools import partial
 
-from npu_sim.framework.vocabulary import FP32_BYTES, Plan, TensorSpec
+from npu_sim.framework.vocabulary import FP32_BYTES, Plan, TensorSpec, to_fp32
 from npu_sim.operators.shared.instructions import instructions_of
 from npu_sim.operators.shared.labelled_rows.timeline import tensor_views
 from npu_sim.tiling.cross_entropy_loss import (
@@ -78,7 +78,7 @@ class Call:
         )
         self.columns = self.x.shape[1]
         self.reduction = plan.arguments["reduction"]
-        self.smooths = float(plan.arguments["label_smoothing"]) > 0
+        self.smooths = bool(to_fp32(plan.arguments["label_smoothing"]) > 0)
         self.weighted = plan.arguments.get("weight") is not None
         # A core leaves its losses, with mean their weights, and their smoothing.
         self.kinds = 1 + (self.reduction == "mean") + self.smooths
