@@ -239,8 +239,8 @@ class Operator:
         The declaration as other C functions take it, each with the title of its function: outputs
         in place, other names of parameters, other defaults.
     c_order
-        Names of the parameters of the C function, separated by spaces, where their order is
-        another than inputs, attributes, outputs.
+        Names of the parameters of the C function, where their order is another than inputs,
+        attributes, outputs.
     package
         Package that has the hooks which are not given (:class:`Hook`); empty for a
         declaration that gives all of them.
@@ -301,7 +301,7 @@ class Operator:
     planner_message: Callable[[Any], PlannerMessage] | None = None
     bounds: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     c_forms: tuple[Operator, ...] = ()
-    c_order: str = ""
+    c_order: tuple[str, ...] = ()
     package: str = ""
     families: tuple[str, ...] = ()
     families_not_modelled: tuple[str, ...] = ()
@@ -357,7 +357,7 @@ class Operator:
     def prototype(self) -> tuple[Argument, ...]:
         """Parameters of the C function: inputs, attributes, outputs that are not in place."""
         if self.c_order:
-            return tuple(map(self.argument, self.c_order.split()))
+            return tuple(map(self.argument, self.c_order))
         outputs = (output for output in self.outputs if not output.in_place)
         return (*self.inputs, *self.attributes, *outputs)
 

@@ -317,7 +317,7 @@ _FULL = Operator(
     evidence=Evidence.EXACT,
     empty="empty: no elements, nothing runs",
     families=(ASCEND_950,),
-    c_order="x1 x2 gamma epsilon y rstd x",
+    c_order=("x1", "x2", "gamma", "epsilon", "y", "rstd", "x"),
     package=__package__,
 )
 _IN_PLACE: Mapping[str, Mapping[str, Any]] = {
@@ -336,7 +336,7 @@ IN_PLACE = replace(
         replace(argument, **changed) if (changed := _IN_PLACE.get(argument.name)) else argument
         for argument in _FULL.arguments
     ),
-    c_order="x1 x2 gamma epsilon rstd",
+    c_order=("x1", "x2", "gamma", "epsilon", "rstd"),
 )
 """The C function aclnnInplaceAddRmsNorm: y takes the place of x1, and x that of x2."""
 OPERATOR = replace(_FULL, c_forms=(IN_PLACE,))

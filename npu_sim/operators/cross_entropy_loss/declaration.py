@@ -175,8 +175,20 @@ OPERATOR = Operator(
             samples=0,
         ),
     ),
-    c_order="input target weight reduction ignore_index label_smoothing lse_square_scale_for_zloss "
-    "return_zloss loss log_prob zloss lse_for_zloss",
+    c_order=(
+        "input",
+        "target",
+        "weight",
+        "reduction",
+        "ignore_index",
+        "label_smoothing",
+        "lse_square_scale_for_zloss",
+        "return_zloss",
+        "loss",
+        "log_prob",
+        "zloss",
+        "lse_for_zloss",
+    ),
     axes=(
         Word("dtype", "dtype of input, loss and log_prob", FLOAT_DTYPES, "float32"),
         *LABEL_AXES,
