@@ -47,8 +47,8 @@ class Case(NamedTuple):
 class Problem(NamedTuple):
     """Arrays of a case: ``npu_sim.run(operator, out=outs, **inputs)`` is the call.
 
-    ``operations`` are those of the matrix unit, 0 for operators of the vector unit. ``given`` is
-    ``outs``, but the input where the product writes its memory.
+    ``operations`` are those of the matrix unit, 0 for operators of the vector unit. ``given``
+    are the arrays for the results: inputs that the product updates in place, otherwise ``outs``.
     """
 
     operator: str

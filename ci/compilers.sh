@@ -20,8 +20,8 @@ for processor in generic: haswell:+avx,+avx2,+f16c,+fma; do
         tests/kernels/test_rms_norm.py tests/kernels/test_lanes_edges.py
 done
 
-echo "-- every access checked" # where kernels compute; files, caches and sweeps are read in the README's tests
-NPU_SIM_CHECK=1 $by_file tests/kernels tests/operators tests/ascend_950 tests/orders -k 'not formula and not precision' \
+echo "-- every access checked" # where kernels compute; files, caches, forks and sweeps are read in the README's tests
+NPU_SIM_CHECK=1 $by_file tests/kernels tests/operators tests/ascend_950 tests/orders \
     --ignore tests/kernels/test_cache.py --ignore tests/kernels/test_threads_and_forks.py \
     --ignore tests/operators/test_broken_packages.py --ignore tests/operators/test_own_operator.py \
     --ignore tests/ascend_950/test_sweeps.py

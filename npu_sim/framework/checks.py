@@ -565,10 +565,7 @@ def refuse_strided(call: Inspection, status: Status = INNER_FAILURE) -> None:
 
 @dataclass(frozen=True, eq=False)
 class CopiesStrided(Check):
-    """Refuse strided inputs at releases that have no copy of them.
-
-    At these, ``switch`` is 0.
-    """
+    """Refuse strided inputs at releases whose rule ``switch`` is 0: these do not copy them."""
 
     switch: str
 

@@ -87,7 +87,7 @@ def core_ranges(range_of: Callable[[Any, int], Record], tiling: Any) -> list[Rec
 def most_rows(fits: Callable[[int], bool], device: Device) -> int:
     """Return the largest number of rows that fits, the same on every core; 0 when none does.
 
-    Bisects: where the buffers of a core hold its rows, they hold fewer rows too.
+    Bisects: buffers that hold some rows hold fewer rows too.
     """
     cores = device.vector_cores
     core_rows = range(1, device.ub_bytes)

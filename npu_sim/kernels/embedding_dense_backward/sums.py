@@ -114,15 +114,6 @@ class LongRuns(NamedTuple):
     """Totals and chunks between the turns: (2, columns), or (threads, 2, columns)."""
 
 
-class Streams(NamedTuple):
-    """How the rows of a thread are stored."""
-
-    is_on: bool
-    """Whether with non-temporal stores."""
-    kept: Stored
-    """(threads, two cache lines): the end of a row, see `_stream_row`."""
-
-
 class OutRow(NamedTuple):
     """Where an output row is written."""
 
@@ -264,8 +255,8 @@ def _stream_row(
 ) -> int:
     """Write an output row with non-temporal stores, but for the cache line where the next begins.
 
-    The elements of that line are written to ``kept``, behind the first line, and their number is
-    returned: ``pending``, of the row before. So both parts of a line are stored at once.
+    The elements of that line are written to ``kept``, from its second line on, and their number is
+    returned. The call for the next row gets it as ``pending``, and stores the whole line.
     """
     dim, line = rows.dim, LINE_BYTES // out.itemsize
     first = to_next_line(out, start)
@@ -318,7 +309,7 @@ def _sum_wide(
     runs: Runs,
     division: Division,
     long_runs: LongRuns,
-    streams: Streams,
+    streams: bool,
     out: Stored,
 ) -> None:
     """Write a thread's own rows, then its columns of every row split over all threads.
@@ -328,7 +319,7 @@ def _sum_wide(
     bounds, special, dim = division.bounds, division.special, rows.dim
     threads, step = bounds.size // 2, LINE_BYTES // out.itemsize
     own, place = LongRuns(long_runs.slots, long_runs.sums[thread]), bounds[threads + 1 + thread]
-    kept, pending = streams.kept[thread], 0
+    kept, pending = own.sums[0].view(out.dtype), 0  # long runs use this memory in between
     for row in range(bounds[thread], bounds[thread + 1]):
         start, run = np.int64(row) * dim, _run_of(runs, row)
         if _is_special(special, place, row):
@@ -337,7 +328,7 @@ def _sum_wide(
         elif run.stop - run.begin > own.slots:
             pending = _write_pending(out, start, pending, kept)
             _write_long_run(rows, run, own, OutRow(out, start, False), (0, dim))
-        elif streams.is_on:
+        elif streams:
             pending = _stream_row(rows, run, out, start, pending, kept)
         else:
             prefetch_lines(out, start + dim, min(dim, OUT_LOOKAHEAD_BYTES // out.itemsize))
@@ -412,8 +403,7 @@ def sum_runs(
         slots = max(SEGMENT_BYTES // row_bytes, 16) if row_bytes > WIDE_BYTES else grad.shape[0]
         columns = min(dim + BLOCK_BYTES // out.itemsize, GROUP_COLUMNS)
         long_runs = LongRuns(slots, thread_scratch(threads, 2, columns))
-        kept = thread_scratch(threads, 2 * LINE_BYTES // out.itemsize, dtype=out.dtype)
-        streams = Streams(streams_rows(out, STREAM_ROW_BYTES), kept)
+        streams = streams_rows(out, STREAM_ROW_BYTES)
         _sum_wide.over(threads, rows, runs, division, long_runs, streams, out.reshape(-1))
 
 

@@ -4,6 +4,7 @@ Source: specification pages ``cross_entropy_loss`` and ``cross_entropy_loss_grad
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from npu_sim.framework.vocabulary import (
     FLOAT_DTYPES,
@@ -76,14 +77,8 @@ def sizes(logits: str) -> tuple[Number, Number]:
 
 def with_int32_labels(arguments: Iterable[Tensor | Attribute]) -> tuple[Tensor | Attribute, ...]:
     """Return arguments as Ascend 950 has them: labels of int32 too."""
-    target = Tensor(
-        "target",
-        "N",
-        "label of every row, (N,), int64 or int32",
-        "target_dtype",
-        samples=0,
-        addresses=True,
-    )
+    text = "label of every row, (N,), int64 or int32"
+    target = replace(LABELS[0], help=text, dtype="target_dtype")
     return tuple(target if argument is LABELS[0] else argument for argument in arguments)
 
 

@@ -7,7 +7,7 @@ from npu_sim.framework.vocabulary import Case, Text, to_fp32
 
 
 def path_of(case: Case, row: str) -> str:
-    """Return the path of a plan; ``row`` says how a row passes through the buffer."""
+    """Return the path of a plan; ``row`` describes how a row passes through the buffer."""
     return Text(
         "{row}, {reduction}, {weight}{smoothing}",
         row=row,
