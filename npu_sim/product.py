@@ -262,7 +262,7 @@ class ProductNames:
             "{tip}a SoC, a profile file ending in .yaml, or one of the products: {products}",
             text=shown(text),
             products=", ".join(self._products),
-            tip=near_soc(
+            tip=self._near(
                 text,
                 [
                     name
@@ -301,8 +301,20 @@ class ProductNames:
             "{tip}SoCs: {names}",
             text=shown(text),
             names=", ".join(names),
-            tip=near_soc(text, names),
+            tip=self._near(text, names),
         )
+
+    def _near(self, text: str, names: Iterable[str]) -> str:
+        """Return the tip for a misspelled name: one with a single meaning, with or without prefix.
+
+        ``Ascend910B`` is a SoC and, without its prefix, another product: it is no correction.
+        """
+        unambiguous = [
+            name
+            for name in names
+            if all(len(self.meanings(form)) == 1 for form in _names_of_socs([name]))
+        ]
+        return near_soc(text, unambiguous)
 
 
 def _ambiguous(argument: str, text: str, meanings: Sequence[tuple[str, str | None]]) -> UsageError:

@@ -89,6 +89,9 @@ def test_an_ambiguous_product_name_is_refused_with_both_candidates():
         ("atlas_a4", None, "did you mean atlas_a"),
         ("Ascend910B33", None, "did you mean Ascend910B3"),
         (None, "Ascend910_9931", "did you mean Ascend910_93"),
+        (None, "910B7", "did you mean 910B[1-4]"),
+        (None, "Ascend910B7", "did you mean Ascend910B[1-4]"),
+        ("910B7", None, "did you mean 910B[1-4]"),
         (
             None,
             "A2",

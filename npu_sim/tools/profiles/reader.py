@@ -428,6 +428,13 @@ def read_device_profile(path: str | Path) -> tuple[MeasuredLaunch, ...]:
         return tuple(read_folder(file))
     with open_plain("file", file, FILE_HINT) as stream:
         start = stream.read(len(SQLITE_START))
+    if file.suffix.lower() == ".db" and start != SQLITE_START:
+        raise UsageError(
+            "file",
+            "{file}: is not an SQLite database, which its name says it is",
+            "the whole .db of a profiler; a CSV file under a name that ends in .csv",
+            file=file,
+        )
     launches = read_database(file) if start == SQLITE_START else read_csv(file)
     return tuple(sorted(launches, key=lambda launch: launch.start_us))
 

@@ -135,6 +135,13 @@ def test_other_files_are_refused(tmp_path: Path):
         read_device_profile(tmp_path / "missing.csv")
 
 
+@pytest.mark.parametrize("content", [b"", b"Type,Duration(us)\nRmsNormGrad,9\n", b"\xff\x00"])
+def test_a_file_named_db_is_a_database(tmp_path: Path, content: bytes):
+    (tmp_path / "profile.DB").write_bytes(content)
+    with pytest.raises(UsageError, match=r"profile\.DB: is not an SQLite database"):
+        read_device_profile(tmp_path / "profile.DB")
+
+
 def test_every_dtype_needs_a_shape():
     with pytest.raises(ValueError, match="1 shapes for 2 dtypes"):
         tensors_of("4,4", "FLOAT;FLOAT", "ND")
