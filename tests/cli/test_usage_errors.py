@@ -259,7 +259,7 @@ def test_an_unknown_operator_may_be_one_of_a_file(cli):
     [
         (("plan", "rms_norm_gard"), "did you mean rms_norm_grad? operators: "),
         (("plan", *CALL, "--product", "atlas_a4"), "did you mean atlas_a"),
-        (("plan", *CALL, "--soc", "910B9"), "did you mean 910B? SoCs: "),
+        (("plan", *CALL, "--soc", "910B9"), "did you mean 910B4? SoCs: "),
         (("plan", *CALL, "--release", "8.9"), "did you mean 8.5? releases: "),
         (
             ("plan", *CALL, "--product", "A3", "--soc", "910B3"),
