@@ -433,22 +433,22 @@ class Number:
             try:
                 value = int(value)
             except ValueError:
-                raise self._error(value) from None
+                raise self._error("{name} = {value} is not an integer", value) from None
         if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise self._error(value)
+            raise self._error("{name} = {value} is not an integer", value)
         number = value.__index__()
         if not self.low <= number <= self.high:
-            raise self._error(value)
+            raise self._error("{name} = {value} is out of range", value)
         return int(number)
 
     def value(self, code: int) -> Value:
         """Return the value of a code."""
         return int(code)
 
-    def _error(self, value: Any) -> UsageError:
+    def _error(self, message: str, value: Any) -> UsageError:
         return UsageError(
             self.name,
-            "{name} = {value} is not an integer in {low}..{high}",
+            message,
             "{low} <= {name} <= {high}",
             name=self.name,
             value=shown(value),

@@ -208,7 +208,7 @@ def require_integer(
     if not is_integer or not low <= int(value) <= high:
         raise UsageError(
             name,
-            "{name} = {value} is outside {low}..{high}"
+            "{name} = {value} is out of range"
             if is_integer
             else "{name} = {value} is not an integer",
             "{low} <= {name} <= {high}",
@@ -318,7 +318,7 @@ class Holds(Check):
         return AclnnError(
             self.status,
             blamed,
-            "{values}: {title} needs {condition}",
+            "{values}, which {title} does not take",
             "{condition}, a documented limit: {hardware} allows more"
             if self.documented
             else condition,
@@ -700,11 +700,7 @@ class Shapes(Check):
                 patterns.text(call.pattern(tensor)) if expected is None else shape_text(expected)
             )
             others = ", ".join(self._sources(call, tensor))
-            why = (
-                Text(": with {others} it has shape {wanted}", others=others, wanted=wanted)
-                if others
-                else ""
-            )
+            why = Text(", which does not fit {others}", others=others) if others else ""
             raise AclnnError(
                 self.status,
                 name,

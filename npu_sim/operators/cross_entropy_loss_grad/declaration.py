@@ -82,7 +82,7 @@ def label_message(call: Inspection) -> MessageAndHint:
     columns = call.size("C")
     return (
         Text(
-            "ignore_index = {ignore_index} must be below C = {columns}",
+            "ignore_index = {ignore_index} is not a column: C = {columns}",
             ignore_index=call.size("ignore_index"),
             columns=columns,
         ),

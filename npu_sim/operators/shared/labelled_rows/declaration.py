@@ -92,7 +92,7 @@ def outside_unit_interval(status: Status, smoothing: float, hint: str) -> AclnnE
     return AclnnError(
         status,
         "label_smoothing",
-        "{name} = {number} is outside [0, 1]",
+        "{name} = {number} is out of range",
         hint,
         name="label_smoothing",
         number=f"{smoothing:g}",

@@ -65,11 +65,11 @@ def bind_axes(call: Inspection) -> None:
 SHAPE_RULES: Mapping[str, tuple[str, str]] = {
     "mode": ("mode = {mode} is out of range", "mode 0 (half) or 1 (interleave)"),
     "broadcast": (
-        "cos is {cos}, {name} is {x}: each axis of cos but the last is 1 or that of {name}",
-        "1, or the size of {name}",
+        "cos {cos} does not fit {name} {x}",
+        "each axis of cos but the last: 1, or that of {name}",
     ),
     "rank_of_cos": (
-        "cos is {cos}, {name} is {x}: cos has as many axes as {name}, and the same last one",
+        "cos {cos} does not fit {name} {x}",
         "{rank} axes, the last {dim}; each other axis 1 or that of {name}",
     ),
     "rank": (

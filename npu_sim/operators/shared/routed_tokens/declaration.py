@@ -118,11 +118,8 @@ def axes(tensor: str) -> tuple[Axis, ...]:
 def topk_message(call: Any) -> MessageAndHint:
     """Return message and hint for the limit on the experts of a token."""
     return Text(
-        "probs has {top_k} columns: the product takes numTopk <= {most_topk}, a limit of the "
-        "hardware too",
-        top_k=call.size("top_k"),
-        most_topk=moe.MOST_TOPK,
-    ), Text("nearest legal value: {most_topk}", most_topk=moe.MOST_TOPK)
+        "probs has {top_k} columns, more than the product takes", top_k=call.size("top_k")
+    ), Text("numTopk <= {most_topk}, a limit of the hardware too", most_topk=moe.MOST_TOPK)
 
 
 def buffer_message(
