@@ -1,8 +1,9 @@
 """ApplyAdamWV2: one step of AdamW on the state of a parameter, element by element.
 
-Threads split pieces of elements evenly, regardless of the simulated core split. A piece is computed
-in scratch memory from all its inputs before it is stored, so that results may have the memory of
-the inputs. The order of operations depends on the product family; all of them are fp32.
+Threads split blocks of elements evenly, regardless of the simulated core split. A block of lanes is
+loaded whole before its results are stored, so that results may have the memory of the inputs; one
+loop loads, computes and stores, so that the root and the quotient, which take longest, overlap
+with the rest. The order of operations depends on the product family; all of them are fp32.
 
 Slow reference with the order of operations: ``tests/reference/apply_adam_w_v2.py``.
 
@@ -14,23 +15,47 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import device_function, kernel, thread_scratch, threads_for
-from npu_sim.kernels.vectors.lanes import STREAM_BYTES, end_streams
-from npu_sim.kernels.vectors.lanes_edges import store_rounded
-from npu_sim.numbers.scalars import widen
+from npu_sim.kernels.engine.compile import device_function, kernel, threads_for
+from npu_sim.kernels.vectors.lane_blocks import (
+    count_magnitudes,
+    maximum,
+    square_root,
+    ties_away,
+    zero_below,
+)
+from npu_sim.kernels.vectors.lanes import (
+    LINE_BYTES,
+    ONE,
+    ORDERED_LANES,
+    STREAM_BYTES,
+    Lanes,
+    Stored,
+    end_streams,
+    load_ordered,
+    prefetch,
+    store_ordered,
+    stream_ordered,
+)
+from npu_sim.numbers.arrays import address_of
+from npu_sim.numbers.scalars import FP32_INFINITY, FP32_MAGNITUDE, narrow, widen
 
-PIECE = 1024
-"""Elements of a piece; its scratch memory stays in the L1 cache."""
-MAGNITUDE, INFINITY_BITS = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
-"""Bits of a fp32 number besides its sign, and those of inf."""
+AHEAD = 1024
+"""Elements of every input that are prefetched ahead: with so many arrays, the processor does not
+prefetch far enough."""
 SMALLEST_NORMAL = np.float32(2.0**-126)
-_ZERO, _ONE, _INFINITY, _BIT = np.float32(0), np.float32(1), np.float32(np.inf), np.uint32(1)
-Floats = NDArray[np.float32]
-VAR, M, V, LARGEST = range(4)
-"""Rows of the scratch memory of a thread, in the order of `State`."""
-OVERFLOWS, UNDERFLOWS, MOMENTS = range(3)
-"""Counts: finite gradients whose square is inf, second moments that are stored as 0, and elements
-whose m or v is not 0, up to the first piece that has some."""
+SQUARE_OVERFLOWS = 0x5F80_0000
+"""Pattern of 2^64, the smallest fp32 number whose square is inf."""
+
+
+class Counts(NamedTuple):
+    """What a step counts."""
+
+    overflows: int
+    """Finite gradients whose square is inf."""
+    underflows: int
+    """Second moments that are not 0 and are stored as 0."""
+    moments: int
+    """Numbers of m and v that are not 0, up to the first block of a thread that has some."""
 
 
 class State(NamedTuple):
@@ -59,7 +84,7 @@ class Outputs(NamedTuple):
     breaks_ties: State
     """Whether a tensor is bf16 whose ties are rounded away from zero."""
     streams: bool
-    """Whether all are written with non-temporal stores."""
+    """Whether all are written with non-temporal stores; they start on a cache line then."""
 
 
 class Scalars(NamedTuple):
@@ -93,130 +118,125 @@ class Arithmetic(NamedTuple):
 
 
 @device_function
-def _larger(old: np.float32, new: np.float32) -> np.float32:
-    """Return the larger of two second moments; nan stays, and of zeros +0."""
-    chosen = old if (old > new) | (old != old) else new
-    return old + new if (old == _ZERO) & (new == _ZERO) else chosen
+def _flushed(x: Any) -> Any:
+    """Return numbers, or for subnormal ones the zero of their sign."""
+    return zero_below(x, SMALLEST_NORMAL)
 
 
 @device_function
-def _flushed(value: np.float32) -> np.float32:
-    """Return a value, or for a subnormal one the zero of its sign."""
-    return value * _ZERO if abs(value) < SMALLEST_NORMAL else value
+def _step_of(old: State, g: Any, s: Scalars, arithmetic: Arithmetic, amsgrad: bool) -> Any:
+    """Return the new state in fp32, of lanes or of one element.
 
-
-@device_function
-def _compute(
-    inputs: Inputs, s: Scalars, arithmetic: Arithmetic, amsgrad: bool, results: Floats
-) -> None:
-    """Compute the new state of a piece in fp32.
-
-    All in one loop: the processor overlaps the root and the quotient, which take longest, with the
-    rest.
+    Without amsgrad, v stands for max_grad_norm.
     """
-    old, grad = inputs
-    new_var, new_m, new_v, largest = results[VAR], results[M], results[V], results[LARGEST]
-    for index in range(grad.size):
-        g, m, v = widen(grad[index]) * s.sign, widen(old.m[index]), widen(old.v[index])
-        if arithmetic.subtracts_products:
-            first = m * s.beta1 - g * (s.beta1 - _ONE)
-            second = v * s.beta2 - (g * g) * (s.beta2 - _ONE)
-        else:
-            first = (g - m) * (_ONE - s.beta1) + m
-            second = v * s.beta2 + (g * g) * (_ONE - s.beta2)
-        new_m[index], new_v[index] = first, second
-        if amsgrad:
-            second = _larger(widen(old.max_grad_norm[index]), second)
-            largest[index] = second
-        decayed = widen(old.var[index]) * s.decay
-        if arithmetic.divides_root:
-            root = _flushed(np.sqrt(_flushed(second)))
-            denominator = _flushed(root / s.root) + s.eps
-            ratio = _flushed(_flushed(first) / _flushed(denominator))
-            new_var[index] = decayed + s.size * ratio
-        else:
-            denominator = np.sqrt(second) * s.root + s.eps
-            new_var[index] = decayed - (first / denominator) * s.size
+    if arithmetic.subtracts_products:
+        m = old.m * s.beta1 - g * (s.beta1 - ONE)
+        v = old.v * s.beta2 - (g * g) * (s.beta2 - ONE)
+    else:
+        m = (g - old.m) * (ONE - s.beta1) + old.m
+        v = old.v * s.beta2 + (g * g) * (ONE - s.beta2)
+    second = maximum(old.max_grad_norm, v) if amsgrad else v
+    decayed = old.var * s.decay
+    if arithmetic.divides_root:
+        denominator = _flushed(_flushed(square_root(_flushed(second))) / s.root) + s.eps
+        var = decayed + _flushed(_flushed(m) / _flushed(denominator)) * s.size
+    else:
+        var = decayed - (m / (square_root(second) * s.root + s.eps)) * s.size
+    return State(var, m, v, second)
 
 
 @device_function
-def _count(inputs: Inputs, s: Scalars, bits, counts) -> None:
-    """Add the counts of a piece; ``bits`` are those of the new second moments.
-
-    Elements are counted only in pieces whose new second moments have an extreme value.
-    """
-    old, grad = inputs
-    highest, lowest = np.uint32(0), MAGNITUDE
-    for index in range(grad.size):
-        magnitude = np.uint32(bits[index] & MAGNITUDE)
-        below = np.uint32(magnitude - _BIT)  # 0 becomes the largest
-        highest = magnitude if magnitude > highest else highest
-        lowest = below if below < lowest else lowest
-    if highest >= INFINITY_BITS or lowest < s.vanishing:
-        for index in range(grad.size):
-            g = widen(grad[index])
-            counts[OVERFLOWS] += (g * g == _INFINITY) & (abs(g) < _INFINITY)
-            counts[UNDERFLOWS] += np.uint32((bits[index] & MAGNITUDE) - _BIT) < s.vanishing
-    if counts[MOMENTS] == 0:
-        for index in range(grad.size):
-            counts[MOMENTS] += (widen(old.m[index]) != _ZERO) | (widen(old.v[index]) != _ZERO)
+def _load_one(array: Stored, index: int) -> np.float32:
+    return widen(array[index])
 
 
 @device_function
-def _store(values: Floats, bits, breaks_ties: bool, out, streams: bool) -> None:
-    """Store results, rounded; with ``breaks_ties``, as bf16 with ties away from zero.
-
-    Rounding to nearest even rounds a tie away from zero if its last bit, of fp32, is set.
-    """
-    if breaks_ties:
-        for index in range(out.size):
-            bits[index] |= np.uint32(bits[index] >> np.uint32(15)) & _BIT
-    store_rounded(values[: out.size], out, streams)
+def _store_one(array: Stored, index: int, value: np.float32, streams: bool) -> None:
+    array[index] = narrow(value, array)
 
 
-@kernel
-def _step(
-    chunk: int,
+@device_function
+def _load_lanes(array: Stored, index: int) -> Lanes:
+    prefetch(array, index + AHEAD)
+    return load_ordered(array, index)
+
+
+@device_function
+def _store_lanes(array: Stored, index: int, lanes: Lanes, streams: bool) -> None:
+    if streams:
+        stream_ordered(array, index, lanes)
+    else:
+        store_ordered(array, index, lanes)
+
+
+@device_function
+def _update(
+    index: int,
     inputs: Inputs,
     s: Scalars,
     arithmetic: Arithmetic,
     outputs: Outputs,
-    scratch: Floats,
-    counts,
-) -> None:
-    """Compute a chunk of the pieces."""
-    old, grad = inputs
+    counts: Counts,
+    load: Any,
+    put: Any,
+) -> Counts:
+    """Update the elements that ``load(array, index)`` returns and ``put`` stores, constants.
+
+    Returns ``counts`` with those of these elements.
+    """
+    (var, m, v, norm), grad = inputs
     new, ties, streams = outputs
-    chunks, size, amsgrad = len(scratch), grad.size, new.max_grad_norm.size > 0
-    pieces = (size + PIECE - 1) // PIECE
-    results, patterns = scratch[chunk], scratch[chunk].view(np.uint32)
-    for number in range(pieces * chunk // chunks, pieces * (chunk + 1) // chunks):
-        begin, end = number * PIECE, min((number + 1) * PIECE, size)
-        norm = old.max_grad_norm[begin:end]
-        state = State(old.var[begin:end], old.m[begin:end], old.v[begin:end], norm)
-        piece = Inputs(state, grad[begin:end])
-        _compute(piece, s, arithmetic, amsgrad, results)
-        _count(piece, s, patterns[V], counts[chunk])
-        _store(results[VAR], patterns[VAR], ties.var, new.var[begin:end], streams)
-        _store(results[M], patterns[M], ties.m, new.m[begin:end], streams)
-        _store(results[V], patterns[V], ties.v, new.v[begin:end], streams)
-        largest = new.max_grad_norm[begin:end]  # empty without amsgrad
-        _store(results[LARGEST], patterns[LARGEST], ties.max_grad_norm, largest, streams)
+    amsgrad = new.max_grad_norm.size > 0
+    g, old_m, old_v = load(grad, index), load(m, index), load(v, index)
+    overflows, underflows, moments = counts
+    if moments == 0:
+        for moment in (old_m, old_v):
+            moments += count_magnitudes(moment, 1, FP32_MAGNITUDE)
+    old = State(load(var, index), old_m, old_v, load(norm, index) if amsgrad else old_v)
+    found = _step_of(old, g * s.sign, s, arithmetic, amsgrad)
+    overflows += count_magnitudes(g, SQUARE_OVERFLOWS, FP32_INFINITY - SQUARE_OVERFLOWS)
+    underflows += count_magnitudes(found.v, 1, s.vanishing)
+    put(new.var, index, ties_away(found.var) if ties.var else found.var, streams)
+    put(new.m, index, ties_away(found.m) if ties.m else found.m, streams)
+    put(new.v, index, ties_away(found.v) if ties.v else found.v, streams)
+    if amsgrad:
+        norm = found.max_grad_norm
+        put(new.max_grad_norm, index, ties_away(norm) if ties.max_grad_norm else norm, streams)
+    return Counts(overflows, underflows, moments)
+
+
+@kernel
+def _step(
+    chunk: int, inputs: Inputs, s: Scalars, arithmetic: Arithmetic, outputs: Outputs, counts
+) -> None:
+    """Compute a chunk of the blocks; the last one also computes the elements that fill no block."""
+    chunks, size, found = len(counts), inputs.grad.size, Counts(0, 0, 0)
+    blocks = size // ORDERED_LANES
+    first, stop = blocks * chunk // chunks, blocks * (chunk + 1) // chunks
+    for block in range(first, stop):
+        index = block * ORDERED_LANES
+        found = _update(index, inputs, s, arithmetic, outputs, found, _load_lanes, _store_lanes)
+    if chunk == chunks - 1:
+        for index in range(blocks * ORDERED_LANES, size):
+            found = _update(index, inputs, s, arithmetic, outputs, found, _load_one, _store_one)
+    for number in range(len(found)):
+        counts[chunk, number] = found[number]
     end_streams()
 
 
 def apply_adam_w(
     old: State, grad: NDArray[Any], scalars: Scalars, arithmetic: Arithmetic, new: State
-) -> list[int]:
-    """Compute a step on 1-D storage arrays; ``new`` may have the memory of ``old``.
-
-    Returns the counts `OVERFLOWS`, `UNDERFLOWS` and `MOMENTS`.
-    """
+) -> Counts:
+    """Compute a step on 1-D storage arrays; ``new`` may have the memory of ``old``."""
     threads = threads_for(sum(array.nbytes for array in (*old, grad, *new)))
-    scratch = thread_scratch(threads, 4, PIECE)
-    counts = np.zeros((threads, 3), np.int64)
-    streams = new.var.nbytes > STREAM_BYTES and old.var.ctypes.data != new.var.ctypes.data
+    counts = np.zeros((threads, len(Counts._fields)), np.int64)
+    written = [out for out in new if out.size]
+    streams = (
+        new.var.nbytes > STREAM_BYTES
+        and address_of(old.var) != address_of(new.var)
+        and all(address_of(out) % LINE_BYTES == 0 for out in written)
+    )
     ties = State(*(out.dtype == np.uint16 and arithmetic.rounds_half_away for out in new))
     inputs, outputs = Inputs(old, grad), Outputs(new, ties, streams)
-    _step.over(threads, inputs, scalars, arithmetic, outputs, scratch, counts)
-    return [int(count) for count in counts.sum(axis=0)]
+    _step.over(threads, inputs, scalars, arithmetic, outputs, counts)
+    return Counts(*counts.sum(axis=0).tolist())

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import npu_sim
+from npu_sim.kernels import apply_adam_w_v2 as kernel
 from npu_sim.status import UsageError
 from tests.cases import every
 from tests.golden import DATA
@@ -119,6 +120,48 @@ def test_results_may_have_the_memory_of_the_state(dtype):
         npu_sim.apply_adam_w_v2(**tensors, **call, out=(tensors["m"], tensors["var"], None, None))
     with pytest.raises(UsageError, match="shares memory"):
         npu_sim.apply_adam_w_v2(**tensors, **call, out=(tensors["grad"], None, None, None))
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("grad_dtype", [F, np.float16, BF16], ids=str)
+@pytest.mark.parametrize("dtype", [F, np.float16, BF16], ids=str)
+def test_non_temporal_stores_have_the_same_bits(monkeypatch, dtype, grad_dtype, aligned):
+    size = 1001
+    tensors = state(size, dtype, special=0)
+    tensors["grad"] = tensors["grad"].astype(grad_dtype)
+    tensors["max_grad_norm"] = tensors["max_grad_norm"].astype(grad_dtype)
+    call = {**tensors, "step": np.zeros(1, F), "amsgrad": True}
+    expected = npu_sim.run("apply_adam_w_v2", **call).outputs.values()
+    monkeypatch.setattr(kernel, "STREAM_BYTES", 0)
+    places = [on_a_line(size, array.dtype, 0 if aligned else 1) for array in expected]
+    npu_sim.apply_adam_w_v2(**call, out=tuple(places))
+    for place, array in zip(places, expected, strict=True):
+        assert same(place, array)
+
+
+def on_a_line(size, dtype, offset):
+    """An array ``offset`` elements after the start of a cache line."""
+    memory = np.empty(size + 128, dtype)
+    first = -memory.ctypes.data % 64 // memory.itemsize + offset
+    return memory[first : first + size]
+
+
+@pytest.mark.parametrize("places", [[0], [15, 16], [36], [1, 2, 17, 33, 34]])
+def test_every_infinite_square_and_lost_moment_is_counted(places):
+    def counted(code, dtype, value):
+        grad = np.zeros(37, dtype)
+        grad[places] = value
+        zeros = {name: np.zeros(37, dtype) for name in ("var", "m", "v")}
+        result = npu_sim.run("apply_adam_w_v2", grad=grad, step=np.zeros(1, F), **zeros)
+        (found,) = [caveat for caveat in result.caveats if caveat.code == code]
+        return int(str(found.message).split()[0])
+
+    assert counted("squares_overflow", F, -(2.0**64)) == len(places)
+    assert counted("second_moment_underflows", np.float16, 1e-4) == len(places)
+    with pytest.raises(ValueError, match="not enough values"):
+        counted("squares_overflow", F, np.inf)
+    with pytest.raises(ValueError, match="not enough values"):
+        counted("squares_overflow", F, np.nextafter(F(2.0**64), F(0)))
 
 
 def test_the_power_function():

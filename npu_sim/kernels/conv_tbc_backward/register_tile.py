@@ -37,7 +37,7 @@ from npu_sim.kernels.vectors.lanes import (
     I64,
     Floats,
     always,
-    emit_fma,
+    emit_intrinsic,
     fused_multiply_add,
     instruction,
     load_vector,
@@ -176,7 +176,7 @@ class _Tile:
                     yield builder.fmul(splat, right[position])
                 else:
                     addend = sums[row * vectors + position]
-                    yield emit_fma(builder, [splat, right[position], addend])
+                    yield emit_intrinsic(builder, "fma", splat, right[position], addend)
 
     def add_to(self, accumulators: list[ir.Value], sums: Iterable[ir.Value]) -> None:
         """Add sums to the accumulators, each as soon as it is computed."""

@@ -13,6 +13,7 @@ count elements.
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -36,9 +37,10 @@ from npu_sim.kernels.vectors.lanes import (
     Stored,
     always,
     as_lanes,
-    common_lanes,
+    common_numbers,
     constant_vector,
     element_address,
+    emit_intrinsic,
     emit_load_at,
     emit_store,
     instruction,
@@ -46,10 +48,18 @@ from npu_sim.kernels.vectors.lanes import (
     load_vector,
     multiply_add,
     round_to_bfloat,
+    splat_numbers,
     to_next_line,
 )
 from npu_sim.kernels.vectors.lanes_edges import element_order
-from npu_sim.numbers.scalars import BF16_SHIFT, FP32_MANTISSA_BITS, has_features, narrow, widen
+from npu_sim.numbers.scalars import (
+    BF16_SHIFT,
+    FP32_MAGNITUDE,
+    FP32_MANTISSA_BITS,
+    has_features,
+    narrow,
+    widen,
+)
 
 Patterns = NDArray[np.signedinteger[Any]]
 
@@ -479,6 +489,9 @@ def one_plus_exp_of_opposite(x: Any) -> Any:
     return _in_fp32(_exp_fp64(_in_fp64(opposite))) + ONE
 
 
+# --- Operations of numbers and of lanes: roots, ranges, bits ---
+
+
 def _zeroed(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
     lanes, least = as_lanes(builder, kinds[0], kinds, values)
     is_below = builder.fcmp_ordered("<", lanes, least)
@@ -486,10 +499,76 @@ def _zeroed(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir
     return builder.select(is_small, builder.fmul(lanes, lanes.type(None)), lanes)
 
 
-@instruction(lambda lanes, least: common_lanes((lanes, least)), _zeroed)
-def zero_below(lanes: Floats, least: np.float32) -> Floats:
-    """Return lanes with a zero of their sign where the magnitude is below ``least``."""
-    return np.where(abs(lanes) < least, lanes * ZERO, lanes)
+@instruction(common_numbers, _zeroed)
+def zero_below(x: Any, least: np.float32) -> Any:
+    """Return numbers with a zero of their sign where the magnitude is below ``least``."""
+    return np.where(abs(x) < least, x * ZERO, x)[()]
+
+
+def _llvm(name: str) -> Callable[..., ir.Value]:
+    def emit(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
+        return emit_intrinsic(builder, name, *values)
+
+    return emit
+
+
+@instruction(common_numbers, _llvm("sqrt"))
+def square_root(x: Any) -> Any:
+    """Return the rounded square root."""
+    return np.sqrt(x)
+
+
+@instruction(common_numbers, _llvm("maximum"))
+def maximum(a: Any, b: Any) -> Any:
+    """Return the larger number of each pair: nan stays, and of zeros +0."""
+    return np.where((a == 0) & (b == 0), a + b, np.maximum(a, b))[()]
+
+
+def _patterns(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """Emit the bit patterns of fp32 numbers."""
+    is_vector = isinstance(x.type, ir.VectorType)
+    return builder.bitcast(x, ir.VectorType(I32, x.type.count) if is_vector else I32)
+
+
+def _constant(like: ir.Value, value: int) -> ir.Constant:
+    is_vector = isinstance(like.type, ir.VectorType)
+    return constant_vector(I32, like.type.count, value) if is_vector else I32(value)
+
+
+def _ties_away(context: Any, builder: ir.IRBuilder, kinds: Any, x: Any) -> ir.Value:
+    bits = _patterns(builder, x)
+    half = builder.lshr(bits, _constant(bits, BF16_SHIFT - 1))
+    return builder.bitcast(builder.or_(bits, builder.and_(half, _constant(bits, 1))), x.type)
+
+
+@instruction(common_numbers, _ties_away)
+def ties_away(x: Any) -> Any:
+    """Return numbers that round to nearest even in bf16 as ``x`` does with ties away from zero.
+
+    Where the highest bit that is rounded off is set, so is the last one: above a tie, not at it.
+    """
+    bits = x.view(np.uint32)
+    return (bits | (bits >> np.uint32(BF16_SHIFT - 1)) & np.uint32(1)).view(np.float32)
+
+
+def _counted(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
+    bits = _patterns(builder, values[0])
+    first, count = (builder.trunc(value, I32) for value in values[1:])
+    if isinstance(bits.type, ir.VectorType):
+        first, count = (splat_numbers(builder, value, bits.type.count) for value in (first, count))
+    magnitude = builder.and_(bits, _constant(bits, FP32_MAGNITUDE))
+    found = builder.icmp_unsigned("<", builder.sub(magnitude, first), count)
+    if isinstance(bits.type, ir.VectorType):
+        found = builder.bitcast(found, ir.IntType(bits.type.count))
+        found = emit_intrinsic(builder, "ctpop", found)
+    return builder.zext(found, I64)
+
+
+@instruction(lambda x, first, count: common_numbers(x) and types.int64, _counted)
+def count_magnitudes(x: Any, first: int, count: int) -> int:
+    """Return how many numbers have a magnitude whose pattern is in first..first + count."""
+    magnitudes = (x.view(np.uint32) & FP32_MAGNITUDE).astype(np.int64)
+    return int(np.sum((magnitudes >= first) & (magnitudes - first < count)))
 
 
 @device_function

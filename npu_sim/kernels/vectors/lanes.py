@@ -18,7 +18,7 @@ and with the same bits; otherwise they are intrinsics for kernels.
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 from inspect import Parameter, Signature, signature
@@ -235,7 +235,13 @@ def common_lanes(kinds: tuple[Any, ...]) -> LanesType | None:
     return lanes if lanes is not None and others <= {lanes.number} else None
 
 
-def as_lanes(builder: ir.IRBuilder, lanes: LanesType, kinds: Any, values: Any) -> list[ir.Value]:
+def common_numbers(*kinds: Any) -> Any:
+    """Return the type of operands: fp32 or fp64 numbers, or lanes and their numbers; or None."""
+    is_number = len(set(kinds)) == 1 and kinds[0] in (types.float32, types.float64)
+    return kinds[0] if is_number else common_lanes(kinds)
+
+
+def as_lanes(builder: ir.IRBuilder, lanes: Any, kinds: Any, values: Any) -> list[ir.Value]:
     """Emit the operands of one operation as vectors."""
     pairs = zip(kinds, values, strict=True)
     return [
@@ -269,15 +275,14 @@ for _function, _instruction in (
     _define_operator(_function, _instruction)
 
 
-def emit_fma(builder: ir.IRBuilder, values: Sequence[ir.Value]) -> ir.Value:
-    """Emit a fused multiply-add of three numbers or vectors."""
+def emit_intrinsic(builder: ir.IRBuilder, name: str, *values: ir.Value) -> ir.Value:
+    """Emit an operation of LLVM on numbers, integers or vectors of one type: "fma", "sqrt"."""
     kind = values[0].type
-    width, number = "", kind
-    if isinstance(kind, ir.VectorType):
-        width, number = f"v{kind.count}", kind.element
-    name = f"llvm.fma.{width}f{64 if number == DOUBLE else 32}"
-    function = builder.module.globals.get(name) or ir.Function(
-        builder.module, FunctionType(kind, [kind] * 3), name
+    is_vector = isinstance(kind, ir.VectorType)
+    suffix = f"v{kind.count}{kind.element.intrinsic_name}" if is_vector else kind.intrinsic_name
+    full, operands = f"llvm.{name}.{suffix}", [kind] * len(values)
+    function = builder.module.globals.get(full) or ir.Function(
+        builder.module, FunctionType(kind, operands), full
     )
     return builder.call(function, values)
 
@@ -306,18 +311,11 @@ def fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
         return odd.astype(np.float32)[()]
 
 
-def _sum_type(a: Any, b: Any, c: Any) -> Any:
-    is_number = a == b == c and a in (types.float32, types.float64)
-    return a if is_number else common_lanes((a, b, c))
-
-
 def _multiply_add(context: Any, builder: ir.IRBuilder, kinds: Any, *values: ir.Value) -> ir.Value:
-    result = _sum_type(*kinds)
-    is_number = result in (types.float32, types.float64)
-    return emit_fma(builder, values if is_number else as_lanes(builder, result, kinds, values))
+    return emit_intrinsic(builder, "fma", *as_lanes(builder, common_numbers(*kinds), kinds, values))
 
 
-multiply_add = instruction(_sum_type, _multiply_add)(fused_multiply_add)
+multiply_add = instruction(common_numbers, _multiply_add)(fused_multiply_add)
 """Fused multiply-add in kernels, of numbers and of lanes."""
 
 
@@ -459,10 +457,22 @@ def emit_store(
     array, index, lanes = values
     bits = narrow_lanes(context, builder, kinds[0], lanes, round_to_bfloat)
     address = element_address(context, builder, kinds[0], lanes.type.count, array, index)
+    _store_bits(streams, builder, kinds[0], lanes, address, bits)
+
+
+def _store_bits(
+    streams: bool,
+    builder: ir.IRBuilder,
+    array_type: Any,
+    lanes: ir.Value,
+    address: ir.Value,
+    bits: ir.Value,
+) -> None:
+    """Emit the store of the elements of lanes; with ``streams`` a non-temporal one."""
     stored = builder.store(bits, builder.bitcast(address, bits.type.as_pointer()))
-    stored.align = kinds[0].dtype.bitwidth // 8
+    stored.align = array_type.dtype.bitwidth // 8
     if streams:
-        stored.align = LINE_BYTES
+        stored.align = min(LINE_BYTES, stored.align * lanes.type.count)
         stored.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
 
 
@@ -643,6 +653,40 @@ def load_ordered(array: Stored, index: int) -> Floats:
     """Return `ORDERED_LANES` elements from ``index`` on, widened, in their order."""
     elements = array[index : index + ORDERED_LANES]
     return np.array([widen(element) for element in elements], np.float32)
+
+
+def _ordered_lanes(array: Any, _index: Any, lanes: Any) -> Any:
+    return types.void if lanes_of(array) and lanes == LanesType(ORDERED_LANES) else None
+
+
+def _store_ordered(
+    streams: bool, context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any
+) -> None:
+    array, index, lanes = values
+    if kinds[0].dtype == types.uint16:
+        words = round_to_bfloat(builder, lanes, ORDERED_LANES)
+        upper = builder.lshr(words, constant_vector(I32, ORDERED_LANES, BF16_SHIFT))
+        bits = builder.trunc(upper, ir.VectorType(_I16, ORDERED_LANES))
+    else:
+        bits = narrow_lanes(context, builder, kinds[0], lanes)
+    address = element_address(context, builder, kinds[0], ORDERED_LANES, array, index)
+    _store_bits(streams, builder, kinds[0], lanes, address, bits)
+
+
+@instruction(_ordered_lanes, partial(_store_ordered, False))
+def store_ordered(array: Stored, index: int, lanes: Floats) -> None:
+    """Round lanes in the order of the elements once and store them from ``index`` on."""
+    store(array, index, lanes)
+
+
+@instruction(_ordered_lanes, partial(_store_ordered, True))
+def stream_ordered(array: Stored, index: int, lanes: Floats) -> None:
+    """Like `store_ordered`, with non-temporal stores.
+
+    The elements must be in one cache line, or its half if they have 16 bits, and `end_streams`
+    must follow.
+    """
+    store(array, index, lanes)
 
 
 @instruction(
