@@ -1,5 +1,6 @@
 """Reading of untrusted files: regular files only, with a size limit for each purpose."""
 
+import json
 import os
 import re
 import stat
@@ -74,6 +75,28 @@ def lines_of(file: IO[bytes]) -> Iterator[bytes]:
         yield line
         while len(line) > LINE_BYTES and not line.endswith(b"\n"):
             line = file.readline(LINE_BYTES + 1)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text.
+
+    Raises ValueError with a sentence that says where the text is not JSON: a column, and the line
+    where it has several.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        where = "not JSON: column {column}"
+        if "\n" in error.doc.strip():
+            where = "not JSON: line {line}, column {column}"
+        problem = Text(where, line=error.lineno, column=error.colno)
+    except UnicodeDecodeError:
+        problem = Text("not JSON: not text in UTF-8")
+    except RecursionError:
+        problem = Text("not JSON: nested too deeply")
+    except ValueError:  # an integer of more digits than Python reads
+        problem = Text("not JSON: a number of too many digits")
+    raise ValueError(problem)
 
 
 YAML_DEPTH = 20

@@ -1,5 +1,6 @@
 """Tensors in ``.npy`` and ``.npz`` files."""
 
+import warnings
 import zipfile
 from math import prod
 from pathlib import Path
@@ -32,11 +33,12 @@ def read_tensor(name: str, text: str, most_bytes: int | None = None) -> Array:
     path, _, dtype = text.partition(".npy:")
     path = path + ".npy" if dtype else path
     hint = "give a .npy file, as numpy.save writes it"
-    with open_plain(name, Path(path), hint) as file:
+    # Files of Python 2 are read as any other, without NumPy's warning.
+    with open_plain(name, Path(path), hint) as file, warnings.catch_warnings(action="ignore"):
         try:
             _require_whole(file, most_bytes)
             array = np.lib.format.read_array(file, allow_pickle=False)
-        except Exception as error:  # NumPy evaluates headers as Python, so any error is possible
+        except Exception as error:
             raise UsageError(
                 name,
                 "{name} = {text}: cannot be read: {error}",
@@ -96,12 +98,18 @@ def _require_whole(file: IO[bytes], most_bytes: int | None) -> None:
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
     }
-    version = np.lib.format.read_magic(file)
+    try:
+        version = np.lib.format.read_magic(file)
+    except ValueError:
+        raise ValueError("it is not a .npy file") from None
     if version not in readers:
         raise ValueError(
             Text("version {version} of the .npy format holds no tensors", version=version)
         )
-    shape, _, dtype = readers[version](file)
+    try:
+        shape, _, dtype = readers[version](file)
+    except Exception:  # NumPy evaluates the header as Python, so any error is possible
+        raise ValueError("its header is damaged") from None
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
     if min(shape, default=0) < 0:

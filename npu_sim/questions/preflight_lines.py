@@ -1,13 +1,12 @@
 """Parsing of a file of calls, and the columns that calls are checked on."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import Profile, chosen_releases, default_release, load_profile
-from npu_sim.files.reading import LINE_BYTES
+from npu_sim.files.reading import LINE_BYTES, parse_json
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
@@ -156,11 +155,9 @@ def parse(line: str | bytes) -> dict[str, Any]:
             Text("not a call: a line longer than {line_bytes} bytes", line_bytes=LINE_BYTES)
         )
     try:
-        values = json.loads(line)
+        values = parse_json(line)
     except ValueError as error:
-        raise MalformedLineError(Text("not JSON: {error}", error=error)) from None
-    except RecursionError:
-        raise MalformedLineError("not a call: nested too deeply") from None
+        raise MalformedLineError(*error.args) from None
     if not isinstance(values, dict):
         raise MalformedLineError("not a call: a line is one JSON object")
     return values

@@ -1,13 +1,12 @@
 """Reading a sweep that was written to a folder of columns."""
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from npu_sim.files.reading import JSON_BYTES, read_limited
+from npu_sim.files.reading import JSON_BYTES, parse_json, read_limited
 from npu_sim.language import Text
 from npu_sim.plans.answers import Coded, Columns, Tabular
 from npu_sim.status import UsageError, shown, tip, without_internal_frames
@@ -157,12 +156,12 @@ def _column(folder: Path, name: str, rows: Any) -> np.ndarray:
 def read_description(folder: Path) -> dict[str, Any]:
     """Return what ``sweep.json`` of a folder states; raises UsageError when it holds no sweep."""
     try:
-        described = json.loads(
+        described = parse_json(
             read_limited("folder", folder / DESCRIPTION, JSON_BYTES, FOLDER_HINT)
         )
     except UsageError as error:
         raise _no_sweep(folder, error.message) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise _no_sweep(folder, error) from None
     columns = described.get("columns") if isinstance(described, dict) else None
     if not isinstance(columns, dict) or not all(

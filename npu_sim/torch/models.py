@@ -1,6 +1,5 @@
 """Models that transformers builds from a configuration, recorded without weights or data."""
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from unittest.mock import patch
 
 import torch
 
-from npu_sim.files.reading import CONFIG_BYTES, read_limited
+from npu_sim.files.reading import CONFIG_BYTES, parse_json, read_limited
 from npu_sim.status import UsageError, shown, tip
 from npu_sim.torch.operators import apply_adam_w_v2 as adam_w
 from npu_sim.torch.recorder import Recorder
@@ -397,11 +396,9 @@ def _content(config: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
     hint = "config.json of a model, or a type such as llama"
     content = read_limited("config", Path(config), CONFIG_BYTES, hint)
     try:
-        values = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(
-            "config", "{config}: not JSON: {error}", hint, config=config, error=error
-        ) from None
+        values = parse_json(content)
+    except ValueError as error:
+        raise UsageError("config", "{config}: {error}", hint, config=config, error=error) from None
     if not isinstance(values, dict):
         raise UsageError("config", "{config}: not a JSON object", hint, config=config)
     return values

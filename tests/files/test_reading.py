@@ -11,6 +11,7 @@ from npu_sim import UsageError
 from npu_sim.cores import config_directory
 from npu_sim.files import reading
 from npu_sim.files.tensors import read_tensor
+from npu_sim.language import translated, using_language
 from tests.lines import check_line
 
 resource = pytest.importorskip("resource", reason="needs limits and pipes of POSIX")
@@ -107,6 +108,52 @@ def test_invalid_tensors_are_refused_before_memory_is_allocated(tmp_path, conten
     path.write_bytes(content)
     with pytest.raises(UsageError, match="cannot be read"):
         read_tensor("x", str(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "不是 .npy 文件"),
+        (b"\x93NUMPY", "不是 .npy 文件"),
+        (header("(1,)")[:60], "文件头已损坏"),
+        (header("(1, 2"), "文件头已损坏"),
+    ],
+)
+def test_what_is_wrong_with_a_tensor_file_is_said_in_the_language_in_use(
+    tmp_path, content, sentence
+):
+    path = tmp_path / "x.npy"
+    path.write_bytes(content)
+    with pytest.raises(UsageError) as refused:
+        read_tensor("x", str(path))
+    with using_language("zh"):
+        assert str(refused.value).startswith(f"x = '{path}'：无法读取：{sentence}\n")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_tensor_file_of_python_2_is_read_without_a_warning(tmp_path):
+    path = tmp_path / "x.npy"
+    path.write_bytes(header("(1L,)") + b"\0" * 4)
+    assert read_tensor("x", str(path)).shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("text", "english", "chinese"),
+    [
+        ('{"a" 1}', "not JSON: column 6", "不是 JSON：第 6 列"),
+        ('{"a": 1}\n}', "not JSON: line 2, column 1", "不是 JSON：第 2 行第 1 列"),
+        (b'{"a": "\xff"}', "not JSON: not text in UTF-8", "不是 JSON：不是 UTF-8 文本"),
+        ("[" * 100_000, "not JSON: nested too deeply", "不是 JSON：嵌套过深"),
+        ("9" * 5000, "not JSON: a number of too many digits", "不是 JSON：有的数位数过多"),
+    ],
+)
+def test_the_place_where_a_text_is_not_json_is_said_in_both_languages(text, english, chinese):
+    with pytest.raises(ValueError, match=".") as refused:
+        reading.parse_json(text)
+    (sentence,) = refused.value.args
+    assert sentence == english
+    with using_language("zh"):
+        assert translated(sentence) == chinese
 
 
 def test_long_lines_of_calls_are_refused_and_the_others_are_checked(tmp_path):

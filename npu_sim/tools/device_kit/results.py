@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from npu_sim.files.reading import read_limited
+from npu_sim.files.reading import parse_json, read_limited
 from npu_sim.files.tensors import read_tensor
 from npu_sim.language import Text, Verbatim
 from npu_sim.numbers.arrays import Arrays
@@ -197,6 +197,7 @@ def _at_line(place: int) -> Callable[[str], str]:
 def _record(kind: type[Read], content: bytes, message: Callable[[str], str]) -> Read:
     """Return a JSON text as a record; raises UsageError with ``message(why)``."""
     try:
+        parse_json(content)
         return kind.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -204,6 +205,8 @@ def _record(kind: type[Read], content: bytes, message: Callable[[str], str]) -> 
         problem = raised.args[0] if isinstance(raised, ValueError) else first["msg"]
         key = ".".join(map(str, first["loc"]))[:200]
         why: str = Text("{key}: {problem}", key=Verbatim(key), problem=problem) if key else problem
+    except ValueError as error:
+        why = error.args[0]
     raise UsageError("folder", message(why), HINT)
 
 

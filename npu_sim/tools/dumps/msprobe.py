@@ -27,7 +27,7 @@ from typing import IO, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from npu_sim.files.reading import open_plain, read_limited
+from npu_sim.files.reading import open_plain, parse_json, read_limited
 from npu_sim.files.tensors import read_tensor
 from npu_sim.language import Text, grouped
 from npu_sim.numbers.arrays import Array, Shape
@@ -436,19 +436,17 @@ def _read_dump(folder: str, path: Path) -> Dump:
     tensors = path.parent / "dump_tensor_data"
     try:
         files = tuple(sorted(file.name for file in tensors.iterdir())) if tensors.is_dir() else ()
-        document = json.loads(content.decode("utf-8-sig"))
+        document = parse_json(content.decode("utf-8-sig", "replace"))
         if LONE_SURROGATE.search(content):  # no character of a name or string; "?" takes its place
             readable = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
             document = json.loads(readable)
-        data = document["data"]
-        if not isinstance(data, dict):
+        if not isinstance(document, dict) or not isinstance(document.get("data"), dict):
             raise ValueError("data is not a map of entries")
-        task = str(document.get("task", ""))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+    except ValueError as error:
         raise UsageError(
-            "folder", "{path} is not a dump: {error}", HINT, path=path, error=reason
+            "folder", "{path} is not a dump: {error}", HINT, path=path, error=error
         ) from None
+    data, task = document["data"], str(document.get("task", ""))
     parser = _Parser(tensors, frozenset(files))
     entries, unreadable = {}, {}
     for name, values in data.items():
