@@ -307,7 +307,8 @@ def test_lines_are_file_line_error_message(cli, calls):
         f"{path}:2: error: embedding_dense_backward grad 64x8:fp32, indices 64:int32, "
         "num_weights 10, atlas_inference: refused 161002: "
     )
-    assert malformed.startswith(f"{path}:3: error: no call, atlas_a2: malformed: not JSON: column 2")
+    where = f"{path}:3: error: no call, atlas_a2: malformed: "
+    assert malformed.startswith(f"{where}not JSON: column 2")
     assert not cli("preflight", calls(CALL), "--lines").out
 
 

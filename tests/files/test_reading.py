@@ -148,10 +148,9 @@ def test_a_tensor_file_of_python_2_is_read_without_a_warning(tmp_path):
     ],
 )
 def test_the_place_where_a_text_is_not_json_is_said_in_both_languages(text, english, chinese):
-    with pytest.raises(ValueError, match=".") as refused:
+    with pytest.raises(ValueError, match=f"^{english}$") as refused:
         reading.parse_json(text)
     (sentence,) = refused.value.args
-    assert sentence == english
     with using_language("zh"):
         assert translated(sentence) == chinese
 

@@ -24,7 +24,7 @@ from npu_sim.tools.device_kit.lines import (
     new_folder,
     no_calls,
 )
-from npu_sim.tools.device_kit.run_on_device import CALLS, SCHEMA, digest_of
+from npu_sim.tools.device_kit.run_on_device import CALLS, RUNS, SCHEMA, digest_of, runs_of_a_call
 from npu_sim.tools.device_kit.ttk.folder import write_cases
 
 SCRIPT = "run_on_device.py"
@@ -139,7 +139,8 @@ def readme(profile: Profile, lines: Sequence[Mapping[str, Any]]) -> str:
         "    python {script}\n"
         "\n"
         "- Every call runs three times with deterministic computation off, twice with it on, and "
-        "once in each mode under the profiler. A line is printed after each call. The largest "
+        "once in each mode under the profiler: {runs} runs in all. How long they take depends on "
+        "the machine: the script prints about how much time is left after each call. The largest "
         "input has {mib} MiB.\n"
         "- Stopped and started again, it goes on where it was. A call that fails is written down, "
         "and the next one runs. `--only OPERATOR` runs the calls of one operator, `--no-profile` "
@@ -154,6 +155,7 @@ def readme(profile: Profile, lines: Sequence[Mapping[str, Any]]) -> str:
         release=profile.release,
         script=SCRIPT,
         calls=calls_text(len(lines)),
+        runs=runs_of_a_call(RUNS, True) * len(lines),
         mib=-(-max(sizes, default=0) // MIB),
     )
     return translated(text)

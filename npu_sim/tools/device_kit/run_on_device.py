@@ -15,10 +15,13 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 
 import numpy as np
 
 SCHEMA = "npu_sim.device_kit/1"
+RUNS = 3
+"""Runs of a call with deterministic computation off; one fewer with it on."""
 HERE = os.path.dirname(os.path.abspath(__file__))
 LAYOUTS = {"float32": ("uint32", 8, 23), "float16": ("uint16", 5, 10), "bfloat16": ("uint16", 8, 7)}
 """Unsigned dtype, exponent bits and mantissa bits of a floating-point dtype."""
@@ -472,20 +475,53 @@ def running_call(path):
         return None
 
 
-def start_over(folder):
-    """Return whether a call is to be run: it has no results yet. What was left half done goes."""
-    if os.path.exists(os.path.join(folder, "done.json")):
-        return False
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
-    return True
+def folder_of(call):
+    """Return the folder of a call's results."""
+    return os.path.join(HERE, "results", "%03d" % call["number"])
+
+
+def is_done(call):
+    """Return whether a call has results."""
+    return os.path.exists(os.path.join(folder_of(call), "done.json"))
+
+
+def chosen_calls(lines, operator):
+    """Return lines and calls of an operator, or of all; ends when the kit has none of it."""
+    calls = [(line, json.loads(line.decode("utf-8"))) for line in lines]
+    chosen = [(line, call) for line, call in calls if operator in (None, call["operator"])]
+    if operator is not None and not chosen:
+        known = sorted({call["operator"] for _, call in calls})
+        sys.exit("--only %s: no call of it; this kit has %s" % (operator, ", ".join(known)))
+    return chosen
+
+
+def count_left(calls):
+    """Return the number of calls that have no results yet."""
+    return sum(not is_done(call) for _, call in calls)
+
+
+def runs_of_a_call(runs, profiles):
+    """Return how often a call runs in both modes together."""
+    return runs + max(runs - 1, 1) + 2 * profiles
+
+
+def time_left(seconds_of_a_call, left):
+    """Return about how long the other calls take."""
+    if not left:
+        return ""
+    seconds = seconds_of_a_call * left
+    if seconds < 120:
+        return ", about %d s left" % max(seconds, 1)
+    return ", about %d min left" % (seconds / 60)
 
 
 def main():
     """Run the calls that have no results yet."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", metavar="OPERATOR", help="calls of this operator")
-    parser.add_argument("--runs", type=int, default=3, help="runs of a call (default: 3)")
+    parser.add_argument(
+        "--runs", type=int, default=RUNS, help="runs of a call (default: %d)" % RUNS
+    )
     parser.add_argument("--no-profile", action="store_true", help="do not use the profiler")
     arguments = parser.parse_args()
     try:
@@ -497,23 +533,29 @@ def main():
         sys.exit("--runs %d: at least 1" % arguments.runs)
     with open(os.path.join(HERE, "calls.jsonl"), "rb") as file:
         lines = [line for line in file if line.strip()]
+    calls = chosen_calls(lines, arguments.only)
     refuse_links(os.path.join(HERE, "results"))
     write_json(os.path.join(HERE, "device.json"), describe_device(torch, torch_npu))
     crashed = os.path.join(HERE, "running.json")
-    refused = 0
-    for line in lines:
-        call = json.loads(line.decode("utf-8"))
-        folder = os.path.join(HERE, "results", "%03d" % call["number"])
-        if arguments.only not in (None, call["operator"]):
-            continue
+    refused = run = 0
+    print(
+        "%d calls, %d of them to run, %d times each"
+        % (len(calls), count_left(calls), runs_of_a_call(arguments.runs, not arguments.no_profile)),
+        flush=True,
+    )
+    began = time.monotonic()
+    for line, call in calls:
+        folder = folder_of(call)
         refuse_links(folder)
         if call["number"] == running_call(crashed):
             os.makedirs(folder, exist_ok=True)
             done = {"call": digest_of(line), "crashed": "the process ended in this call"}
             write_json(os.path.join(folder, "done.json"), done)
             os.remove(crashed)
-        if not start_over(folder):
+        if is_done(call):
             continue
+        shutil.rmtree(folder, ignore_errors=True)  # what was left half done
+        os.makedirs(folder)
         write_json(crashed, {"number": call["number"]})
         try:
             done = run_call(
@@ -535,10 +577,15 @@ def main():
             outcome = ": refused"
         elif "crashed" in done:
             outcome = ": failed"
-        print("%d of %d %s%s" % (call["number"], len(lines), call["operator"], outcome), flush=True)
+        run += 1
+        after = time_left((time.monotonic() - began) / run, count_left(calls))
+        print(
+            "%d of %d %s%s%s" % (call["number"], len(lines), call["operator"], outcome, after),
+            flush=True,
+        )
     print(
         "done: %d calls, %d with errors; results/ and device.json are for npu-sim kit --check"
-        % (len(lines), refused)
+        % (len(calls), refused)
     )
 
 

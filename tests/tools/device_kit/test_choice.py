@@ -135,6 +135,6 @@ def test_the_script_is_python_3_8():
         if isinstance(node, ast.Import)
         for alias in node.names
     }
-    standard = {"argparse", "glob", "hashlib", "json", "os", "shutil", "sys", "tempfile"}
+    standard = {"argparse", "glob", "hashlib", "json", "os", "shutil", "sys", "tempfile", "time"}
     assert imported == {*standard, "numpy", "torch", "torch_npu"}
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]

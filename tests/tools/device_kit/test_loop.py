@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -131,7 +132,14 @@ def test_the_command_writes_the_page_of_a_rehearsal(written, tmp_path, capsys, m
 
 def test_the_folder_says_what_to_do_with_it(written):
     text = (written / "README.md").read_text(encoding="utf-8")
-    for said in ("Ascend910B3", "8.5", "python run_on_device.py", "the 5 calls", "--no-profile"):
+    for said in (
+        "Ascend910B3",
+        "8.5",
+        "python run_on_device.py",
+        "the 5 calls",
+        "35 runs",
+        "--no-profile",
+    ):
         assert said in text
 
 
@@ -251,6 +259,22 @@ def test_a_damaged_result_is_unreadable_and_the_others_are_judged(kit):
     assert "not what the script wrote" in found_in(answer)
     assert [mode.verdict for mode in answer.modes].count("unreadable") == 1
     assert answer.counts["equal"] + answer.counts["reachable"] == 2 * len(CALLS) - 1
+
+
+def test_the_script_says_how_many_calls_and_how_much_time_are_left(kit):
+    (kit / "results/001").mkdir(parents=True)
+    (kit / "results/001/done.json").write_text("{}")
+    first, *calls, last = run(kit, "", 0, "--no-profile").stdout.splitlines()
+    assert first == "5 calls, 4 of them to run, 3 times each"
+    timed = [re.fullmatch(r"(\d) of 5 \w+, about \d+ s left", line) for line in calls[:3]]
+    assert [found[1] for found in timed] == ["2", "3", "4"]
+    assert re.fullmatch(r"5 of 5 \w+", calls[3])
+    assert last.startswith("done: 5 calls, 0 with errors")
+
+
+def test_an_operator_of_which_the_kit_has_no_call_is_refused(kit):
+    said = run(kit, "", 1, "--only", "rmsnorm").stderr
+    assert "--only rmsnorm: no call of it; this kit has embedding_dense_backward, " in said
 
 
 def test_without_torch_npu_the_script_says_what_it_needs(kit):
