@@ -262,7 +262,7 @@ def find_operator(name: str) -> OperatorEntry | None:
         )
     wanted = plain_name(name).removeprefix("aclnn")
     return (
-        _by_plain_name(OPERATORS).get(wanted)
+        _OWN_BY_PLAIN_NAME.get(wanted)
         or _by_plain_name(_registered_operators()).get(wanted)
         or _by_plain_name(offered_operators()).get(wanted)
     )
@@ -291,6 +291,9 @@ def _by_plain_name(entries: tuple[OperatorEntry, ...]) -> dict[str, OperatorEntr
     return {
         plain_name(name): entry for entry in reversed(entries) for name in (entry.name, entry.title)
     }
+
+
+_OWN_BY_PLAIN_NAME = _by_plain_name(OPERATORS)
 
 
 def unknown_operator(name: str) -> UsageError:

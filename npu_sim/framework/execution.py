@@ -24,8 +24,10 @@ from npu_sim.numbers.arrays import (
     Array,
     Arrays,
     Shape,
+    address_of,
     aligned,
     as_array,
+    dtype_of_name,
     have_own_memory,
     mark_written,
     memory_of,
@@ -38,7 +40,6 @@ from npu_sim.numbers.formats import (
     canonical_dtype,
     kernel_input,
     magnitude_patterns,
-    numpy_dtype,
     storage_view,
 )
 from npu_sim.plans.answers import Printed
@@ -286,13 +287,13 @@ def output_array(
 
 def is_same_memory(first: Array, second: Array) -> bool:
     """Return whether every element of two arrays has the same place."""
-    forms = [(array.ctypes.data, array.shape, array.strides) for array in (first, second)]
-    return forms[0] == forms[1]
+    is_same_form = first.shape == second.shape and first.strides == second.strides
+    return is_same_form and address_of(first) == address_of(second)
 
 
 def _new_array(name: str, spec: TensorSpec) -> Array:
     """Return an array; a large one starts on a cache line, so that whole rows are whole lines."""
-    dtype = numpy_dtype(spec.dtype)
+    dtype = dtype_of_name(spec.dtype)
     is_large = prod(spec.shape) * dtype.itemsize >= LARGE_BYTES
     try:
         return aligned(spec.shape, dtype) if is_large else np.empty(spec.shape, dtype)
@@ -314,7 +315,7 @@ def _view_to_write(name: str, out: Any, spec: TensorSpec) -> Array:
         array = memory_of(out).view(np.ndarray)
         if (
             array.shape == spec.shape
-            and array.dtype == numpy_dtype(spec.dtype)
+            and array.dtype == dtype_of_name(spec.dtype)
             and array.flags.carray
         ):
             return array
@@ -618,18 +619,16 @@ def _order_masks(run: Run) -> dict[str, OrderMask]:
         name, parts = output.output, output.parts
         mask = run.masks.get(name)
         if mask is None:
-            mask = _no_part(run.outputs[name], parts)
+            mask = partial(_no_part, run.outputs[name].shape, parts)
         masks[name] = OrderMask(parts, mask, run.races.get(name, ""))
     return masks
 
 
-def _no_part(array: Array, parts: str) -> Array:
+def _no_part(shape: Shape, parts: str) -> Array:
     """Return the mask of an output of which no part depends on timing."""
     if parts == "element":
-        return np.broadcast_to(np.False_, array.shape)
-    return np.zeros(
-        prod(array.shape[:-1]) if array.ndim > 1 and parts == "row" else array.size, np.bool_
-    )
+        return np.broadcast_to(np.False_, shape)
+    return np.zeros(prod(shape[:-1] if len(shape) > 1 and parts == "row" else shape), np.bool_)
 
 
 def own_copies(addressing: Collection[str], tensors: Arrays) -> Arrays:
@@ -749,4 +748,4 @@ class Prepared(Printed):
 
 
 def _layout(spec: TensorSpec | None) -> tuple[Any, ...] | None:
-    return None if spec is None else (spec.shape, numpy_dtype(spec.dtype), spec.contiguous)
+    return None if spec is None else (spec.shape, dtype_of_name(spec.dtype), spec.contiguous)

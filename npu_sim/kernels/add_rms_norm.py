@@ -288,7 +288,7 @@ def add_rms_norm(rows: Rows, split: Split, arithmetic: Arithmetic, epsilon: np.f
     columns = rows.x1.shape[1]
     threads = threads_for(rows.x1.nbytes + rows.x2.nbytes + rows.y.nbytes + rows.x.nbytes)
     kernel, scratch_size = {
-        PIECES: (_lane_rows if np.isinf(arithmetic.largest) else _saturated_rows, LANE_COUNT),
+        PIECES: (_lane_rows if arithmetic.largest == INFINITY else _saturated_rows, LANE_COUNT),
         FOLDED: (_folded_rows, REGISTERS),
         LISTS: (_listed_rows, REGISTERS + LIST_SLOTS + split.piece_columns + split.granule),
     }[split.path]

@@ -34,8 +34,8 @@ from npu_sim.kernels.engine.compile import (
     device_function,
     inlined_function,
     kernel,
-    thread_count,
     thread_scratch,
+    threads_for,
 )
 from npu_sim.kernels.vectors.lane_blocks import store_numbers, stream_numbers
 from npu_sim.kernels.vectors.lanes import (
@@ -535,7 +535,7 @@ def weigh_and_multiply(inputs: Inputs, tokens_grad: Stored, sums: Floats) -> Non
     sums : float32 (count * top_k,)
         Gradient of the weights, not yet rounded to their dtype.
     """
-    chunks = thread_count()
+    chunks = threads_for(inputs.tokens.nbytes + inputs.g.nbytes + tokens_grad.nbytes)
     scratch = (
         thread_scratch(chunks, 3, inputs.hidden + CUT_SCRATCH)
         if inputs.summation.cut.blocks

@@ -79,4 +79,4 @@ def swi_glu(x: NDArray[Any], flushes: bool, low: np.float32, out: NDArray[Any]) 
     counts = np.zeros((threads, 2), np.int64)
     scratch = thread_scratch(threads, PIECE_COLUMNS)
     _forward.over(threads, x, gates_of(x, True, flushes, low, out), scratch, counts, out)
-    return [int(count) for count in counts.sum(axis=0)]
+    return np.add.reduce(counts).tolist()

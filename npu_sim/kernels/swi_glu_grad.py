@@ -158,4 +158,4 @@ def swi_glu_grad(
     gates = gates_of(x, False, flushes, low, x_grad)
     scratch = thread_scratch(threads, PIECE_COLUMNS)
     _gradient.over(threads, Rows(x, y_grad, x_grad), gates, grad_first, root, scratch, counts)
-    return [int(count) for count in counts.sum(axis=0)]
+    return np.add.reduce(counts).tolist()

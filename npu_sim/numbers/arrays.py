@@ -107,11 +107,13 @@ def _as_given(obj: Any) -> Array:
 
 
 def address_of(array: Array) -> int:
-    """Return the address of an array's first element.
+    """Return the address of an array's first element; 0 of an array without elements.
 
     A buffer of ctypes takes a third of the time of ``array.ctypes``, which is two thirds of laying
-    out a kernel's array; it needs a writable, contiguous array with elements.
+    out a kernel's array; it needs a writable, contiguous array.
     """
+    if not array.size:
+        return 0
     try:
         return ctypes.addressof(_FIRST_BYTE(array))
     except (TypeError, ValueError):

@@ -571,7 +571,7 @@ def grad_weight(
     threads = thread_count() if is_random else threads_for(operations=operations)
     plan = schedule(out.shape, tap_stride, split, tail.slot_samples, order.code, threads, is_random)
     mask = tail_mask(tail, in_channels, out_channels) if tail.slot_samples else NO_MASK
-    has_slots, restarts = bool(mask.any()), split.restarts == 1
+    has_slots, restarts = mask.size > 0 and bool(mask.any()), split.restarts == 1
     packed_x, packed_grad = (
         aligned((plan.group, *plan.x_shape)),
         aligned((plan.group, *plan.grad_shape)),

@@ -14,6 +14,7 @@ bit patterns. The caller keeps the arrays alive.
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import count
+from sys import byteorder
 from typing import Any
 
 import numpy as np
@@ -143,25 +144,24 @@ def lay_out(values: tuple[Any, ...]) -> tuple[Any, list[int]]:
     return _add_words(values, words), words
 
 
-def _add_words(value: Any, words: list[int]) -> Any:
-    """Append the 64-bit words of one argument; return its form."""
-    kind = type(value)
-    if kind is int:  # first, as most values are
-        words.append(value)
-        return kind
-    if isinstance(value, np.ndarray):
-        words += (address_of(value), *value.shape, *value.strides)
-        flags = value.flags
-        return value.dtype, value.ndim, flags.c_contiguous, flags.aligned
-    if isinstance(value, tuple):
-        # a list: faster than a generator
-        return kind, tuple([_add_words(element, words) for element in value])
-    if isinstance(value, float | np.floating):
-        bits = value if isinstance(value, np.floating) else np.float64(value)
-        words.append(int(bits.view(f"i{bits.itemsize}")))
-    else:
-        words.append(int(value))
-    return kind
+def _add_words(values: tuple[Any, ...], words: list[int]) -> Any:
+    """Append the 64-bit words of a tuple of arguments; return its form."""
+    forms: list[Any] = []
+    for value in values:
+        if isinstance(value, int):  # first, as most values are
+            words.append(value)
+            forms.append(type(value))
+        elif isinstance(value, np.ndarray):
+            words += (address_of(value), *value.shape, *value.strides)
+            flags = value.flags
+            forms.append((value.dtype, value.ndim, flags.c_contiguous, flags.aligned))
+        elif isinstance(value, tuple):
+            forms.append(_add_words(value, words))
+        else:
+            scalar = value if isinstance(value, np.generic) else np.float64(value)
+            words.append(int.from_bytes(scalar.tobytes(), byteorder, signed=True))
+            forms.append(type(value))
+    return type(values), tuple(forms)
 
 
 def type_of(form: Any) -> Any:

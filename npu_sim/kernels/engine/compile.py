@@ -165,9 +165,9 @@ def thread_scratch(threads: int, *sizes: int, dtype: DTypeLike = np.float32) -> 
     The last axis is longer than requested, and rows start on a cache line: threads that write to
     the same line wait for each other.
     """
-    size = np.dtype(dtype).itemsize
-    last = -(-(sizes[-1] * size + APART_BYTES) // LINE_BYTES) * LINE_BYTES // size
-    return aligned((threads, *sizes[:-1], last), np.dtype(dtype))
+    kind = np.dtype(dtype)
+    lines = -(-(sizes[-1] * kind.itemsize + APART_BYTES) // LINE_BYTES)
+    return aligned((threads, *sizes[:-1], lines * LINE_BYTES // kind.itemsize), kind)
 
 
 PLAIN_OPTIONS: dict[str, Any] = {

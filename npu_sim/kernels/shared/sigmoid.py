@@ -24,7 +24,7 @@ from npu_sim.kernels.vectors.lane_blocks import (
 )
 from npu_sim.kernels.vectors.lanes import ONE, STREAM_BYTES, Floats, Lanes
 from npu_sim.kernels.vectors.lanes_edges import load_some
-from npu_sim.numbers.formats import from_storage
+from npu_sim.numbers.formats import UNSIGNED, from_storage
 from npu_sim.numbers.scalars import widen
 
 PIECE_COLUMNS = 2048
@@ -140,5 +140,5 @@ def gates_of(
     """Return the gates of x, a storage array, with 1 or, in 16 bits, a as the numerator."""
     storage = x.dtype.type
     table = _table_of(storage, is_silu, flushes) if x.itemsize == 2 else np.empty(0, np.float32)
-    patterns = x.view(f"u{x.itemsize}")
+    patterns = x.view(UNSIGNED[x.itemsize])
     return Gates(patterns, MINUS_64[storage], low, flushes, out.nbytes > STREAM_BYTES, table)

@@ -4,11 +4,13 @@ Source: specification page ``add_rms_norm``.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from npu_sim.framework.vocabulary import FORMATS, Case, Run, to_fp32, unsupported_values
+from npu_sim.kernels.add_rms_norm import INFINITY, Arithmetic, Rows, add_rms_norm
+from npu_sim.kernels.shared.square_sums import PIECES, Split
 from npu_sim.numbers.formats import kernel_input, storage_view
 from npu_sim.numbers.values import normal
 from npu_sim.operators.add_rms_norm.plan import UNROUNDED, template_of
@@ -21,32 +23,26 @@ from npu_sim.status import NotModelledError
 from npu_sim.tiling import add_rms_norm as tiler
 from npu_sim.tiling.common import BF16, FP16, FP32
 
-if TYPE_CHECKING:
-    from npu_sim.kernels.add_rms_norm import Arithmetic
-    from npu_sim.kernels.shared.square_sums import Split
 
-
-def split_of(case: Case) -> "Split":
+def split_of(case: Case) -> Split:
     """Return the kernel's argument for the summation of a row: 64 lanes, in pieces."""
-    from npu_sim.kernels.shared.square_sums import PIECES, Split
-
     is_split = template_of(case) == tiler.KEY_SPLIT_D
     return Split(PIECES, case.tiling.ub_factor if is_split else case.row.col)
 
 
-def arithmetic_of(case: Case) -> "Arithmetic":
+def arithmetic_of(case: Case) -> Arithmetic:
     """Return where the product rounds (page, "Kernels and accumulation order")."""
-    from npu_sim.kernels.add_rms_norm import INFINITY, Arithmetic
-
     key, dtype = template_of(case), case.row.dtype
-    largest = np.float32(FORMATS[case.specs["x1"].dtype].largest_finite)
+    largest = INFINITY
+    if case.profile.saturates:
+        largest = np.float32(FORMATS[case.specs["x1"].dtype].largest_finite)
     return Arithmetic(
         squares_rounded=dtype == FP16 or (dtype == BF16 and key not in UNROUNDED),
         rereads=key == tiler.KEY_SPLIT_D,
         rounds_twice=dtype != FP32,
         scales_squares=True,
         clears_sign=dtype == FP32 and key in UNROUNDED,
-        largest=largest if case.profile.saturates else INFINITY,
+        largest=largest,
     )
 
 
@@ -55,7 +51,7 @@ def compute(run: Run) -> None:
     compute_rows(run, run.case.row.row, split_of(run.case), arithmetic_of(run.case))
 
 
-def compute_rows(run: Run, rows: int, split: "Split", arithmetic: "Arithmetic") -> None:
+def compute_rows(run: Run, rows: int, split: Split, arithmetic: Arithmetic) -> None:
     """Compute the outputs of the first rows; what a call does not ask for is not kept."""
     case = run.case
     if case.row.last_axis != case.row.col and case.arguments.outputs != "full":
@@ -83,13 +79,11 @@ def compute_rows(run: Run, rows: int, split: "Split", arithmetic: "Arithmetic") 
 def _write_rows(
     case: Case,
     stored: Callable[[str], np.ndarray],
-    split: "Split",
-    arithmetic: "Arithmetic",
+    split: Split,
+    arithmetic: Arithmetic,
     outputs: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> None:
     """Write y, rstd and x of as many rows as y has, from storage arrays by name."""
-    from npu_sim.kernels.add_rms_norm import Rows, add_rms_norm
-
     shape, (y, rstd, x) = (case.row.row, case.row.col), outputs
     x1, x2 = (stored(name).reshape(shape)[: len(y)] for name in ("x1", "x2"))
     rows = Rows(x1, x2, stored("gamma").reshape(-1), y, rstd, x)
@@ -97,7 +91,7 @@ def _write_rows(
 
 
 def computed(
-    case: Case, tensors: Mapping[str, np.ndarray], split: "Split", arithmetic: "Arithmetic"
+    case: Case, tensors: Mapping[str, np.ndarray], split: Split, arithmetic: Arithmetic
 ) -> dict[str, np.ndarray]:
     """Return y, rstd and x as rows, also those that a call does not ask for."""
     stored = {name: kernel_input(tensor) for name, tensor in tensors.items()}

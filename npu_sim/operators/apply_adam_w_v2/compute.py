@@ -9,11 +9,18 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import FORMATS, Arrays, Caveat, Dtype, Run, caveat, to_fp32
+from npu_sim.kernels.apply_adam_w_v2 import Arithmetic, Scalars, State, apply_adam_w
+from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
 from npu_sim.numbers.values import normal
 from npu_sim.tiling.apply_adam_w_v2 import CAST, STATE, path_of
 
 F = np.float32
 ONE = F(1)
+VANISHING = {
+    name: F(2.0 ** -(kind.bias + kind.mantissa_bits)).view(np.uint32)
+    for name, kind in FORMATS.items()
+}
+"""Bits of half the smallest subnormal number, which rounds to 0; in fp32 it is 0 itself."""
 UNCERTAIN = 1e-6
 """Relative uncertainty of a scalar from which on it is reported."""
 
@@ -46,7 +53,7 @@ def powers_of(
 @np.errstate(all="ignore")
 def scalars_of(arguments: Any, powers: Powers, v_dtype: str) -> dict[str, Any]:
     """Return the scalars of a step by name, in the order of operations of A2 and A3."""
-    lr, v_format = to_fp32(arguments.lr), FORMATS[v_dtype]
+    lr = to_fp32(arguments.lr)
     return {
         "sign": F(-1 if arguments.maximize else 1),
         "beta1": to_fp32(arguments.beta1),
@@ -55,8 +62,7 @@ def scalars_of(arguments: Any, powers: Powers, v_dtype: str) -> dict[str, Any]:
         "root": ONE / np.sqrt(ONE - powers[1]),
         "eps": to_fp32(arguments.eps),
         "size": lr / (ONE - powers[0]),
-        # Half the smallest subnormal number, which rounds to 0; in fp32 it is 0 itself.
-        "vanishing": F(2.0 ** -(v_format.bias + v_format.mantissa_bits)).view(np.uint32),
+        "vanishing": VANISHING[v_dtype],
     }
 
 
@@ -76,9 +82,6 @@ def compute_step(
     ``scalars`` and ``arithmetic`` are fields of :class:`npu_sim.kernels.apply_adam_w_v2.Scalars`
     and ``Arithmetic``.
     """
-    with run.watch.stage("load"):
-        from npu_sim.kernels.apply_adam_w_v2 import Arithmetic, Scalars, State, apply_adam_w
-        from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
     row, is_cast = run.case.row, path_of(run.case.row) == CAST
     names = STATE if row.amsgrad else STATE[:-1]
     with run.watch.stage("compute"):

@@ -36,6 +36,16 @@ from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE, row_range
 LOGIT_SCALE = 2.0
 """Standard deviation of generated logits."""
 NO_WEIGHT = np.empty(0, np.float32)
+ZERO = np.float32(0)
+FORM = kernels.Form(
+    lowest=np.finfo(np.float32).min,
+    least_exp=ZERO,
+    is_two_step=False,
+    sign=np.float32(1),
+    ignored_loss=ZERO,
+    ignored_smoothing=-ZERO,
+)
+"""How Atlas A2 and A3 compute a row."""
 
 
 class Setting(NamedTuple):
@@ -58,20 +68,11 @@ SettingOf = Callable[[Case, Array], Setting]
 
 def setting_of(case: Case, target: Array) -> Setting:
     """Return how Atlas A2 and A3 compute a call."""
-    tiling, zero = case.tiling, np.float32(0)
-    form = kernels.Form(
-        lowest=np.finfo(np.float32).min,
-        least_exp=zero,
-        is_two_step=False,
-        sign=np.float32(1),
-        ignored_loss=zero,
-        ignored_smoothing=-zero,
-    )
-    is_mean = case.row.reduction == MEAN
+    tiling, is_mean = case.tiling, case.row.reduction == MEAN
     overwritten = tiler.overwritten_place(tiling) if is_mean else kernels.NEVER
     cores = kernels.Cores(np.array(core_ranges(row_range, tiling)), overwritten)
     split, ignored = kernels.Split(tiling.chunk_columns), case.arguments.ignore_index
-    return Setting(target, ignored, form, split, "pieces", cores, _loss)
+    return Setting(target, ignored, FORM, split, "pieces", cores, _loss)
 
 
 def compute(run: Run) -> None:
@@ -133,10 +134,10 @@ def check_labels(case: Case, target: Array) -> None:
         361001 for a label outside [0, C) that is not ignore_index; the message gives the position
         and value of the first one.
     """
-    is_counted = target != case.arguments.ignore_index
-    outside = is_counted & ((target < 0) | (target >= case.row.C))
-    if outside.any():
-        raise label_failure(case, target, int(np.argmax(outside)))
+    outside = np.flatnonzero((target < 0) | (target >= case.row.C))
+    outside = outside[target[outside] != case.arguments.ignore_index]
+    if outside.size:
+        raise label_failure(case, target, int(outside[0]))
 
 
 def data_caveats(case: Case, target: Array, sums: Array) -> Iterator[Caveat]:
@@ -148,8 +149,8 @@ def data_caveats(case: Case, target: Array, sums: Array) -> Iterator[Caveat]:
             "target",
             "the weights of the labels that are not ignored add up to 0: the loss is divided by 0",
         )
-    found = int(np.count_nonzero(target == ignored))
-    if found and ignored < 0 and case.rules.reads_ignored_labels:
+    is_read = ignored < 0 and case.rules.reads_ignored_labels
+    if is_read and (found := int(np.count_nonzero(target == ignored))):
         yield caveat(
             "negative_label_read",
             "ignore_index",

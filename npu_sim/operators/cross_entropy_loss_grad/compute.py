@@ -4,7 +4,7 @@ Source: specification page ``cross_entropy_loss_grad``.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from npu_sim.framework.vocabulary import (
     core_ranges,
     numpy_dtype,
 )
+from npu_sim.kernels import cross_entropy_loss_grad as kernels
+from npu_sim.kernels.shared.elementwise import widen_array
 from npu_sim.operators.shared.labelled_rows.compute import (
     draw_labels,
     label_failure,
@@ -28,17 +30,10 @@ from npu_sim.operators.shared.labelled_rows.compute import (
 )
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
-if TYPE_CHECKING:
-    from npu_sim.kernels.cross_entropy_loss_grad import Survey
-
 
 def compute(run: Run) -> None:
     """Check the labels and compute x_grad; no result depends on the order of cores."""
-    case = run.case
-    with run.watch.stage("load"):
-        from npu_sim.kernels import cross_entropy_loss_grad as kernels
-        from npu_sim.kernels.shared.elementwise import widen_array
-    row = case.row
+    case, row = run.case, run.case.row
     with run.watch.stage("check"):
         weight = run.stored("weight") if row.weighted else np.empty(0, np.float32)
         target = run.stored("target")
@@ -55,7 +50,7 @@ def compute(run: Run) -> None:
         )
 
 
-def check_labels(survey: "Survey", target: Array, case: Case) -> Iterator[Caveat]:
+def check_labels(survey: kernels.Survey, target: Array, case: Case) -> Iterator[Caveat]:
     """Check the labels; yield the warnings that depend on the data.
 
     Raises

@@ -4,7 +4,7 @@ Source: specification page ``embedding_dense_backward``.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,20 +19,17 @@ from npu_sim.framework.vocabulary import (
     numpy_dtype,
     runtime_failure,
 )
+from npu_sim.kernels import embedding_dense_backward as kernels
+from npu_sim.kernels.embedding_dense_backward import grouping
 from npu_sim.operators.embedding_dense_backward.declaration import KERNEL_GRAD
 from npu_sim.operators.embedding_dense_backward.plan import rows_per_flush
 from npu_sim.tiling import embedding_dense_backward as v2
 
-if TYPE_CHECKING:
-    from npu_sim.kernels.embedding_dense_backward import Cut
-
 Array = np.ndarray[Any, Any]
 
 
-def cut_of(case: Case) -> "Cut":
+def cut_of(case: Case) -> grouping.Cut:
     """Return how the rows are split over cores, as the kernel takes it."""
-    from npu_sim.kernels.embedding_dense_backward import grouping
-
     outcome = case.tiling
     if outcome.kernel == KERNEL_GRAD:
         path = grouping.INDEX_ORDER if outcome.older.splits_weights else grouping.ROW_ATOMIC
@@ -69,8 +66,6 @@ def checked_indices(indices: Array, num_weights: int) -> Array:
         361001 for an index outside [0, num_weights); the message gives the position and value of
         the first one.
     """
-    from npu_sim.kernels.embedding_dense_backward import grouping
-
     converted = grouping.convert_indices(indices, num_weights)
     first_bad = grouping.first_out_of_range(converted, num_weights)
     if first_bad >= 0:
@@ -92,8 +87,6 @@ def checked_indices(indices: Array, num_weights: int) -> Array:
 
 def compute(run: Run) -> None:
     """Compute the gradient."""
-    from npu_sim.kernels import embedding_dense_backward as kernels
-
     row, order = run.case.row, run.order
     with run.watch.stage("check"):
         indices = checked_indices(run.tensors["indices"], row.num_weights)

@@ -19,6 +19,8 @@ from npu_sim.framework.vocabulary import (
     numpy_dtype,
     runtime_failure,
 )
+from npu_sim.kernels import moe_token_permute as kernels
+from npu_sim.kernels.shared.row_copies import copy_rows
 from npu_sim.numbers.values import normal
 from npu_sim.operators.moe_token_permute.declaration import ID_DTYPES
 from npu_sim.tiling import moe_token_permute as tiler
@@ -72,9 +74,6 @@ def compute(run: Run) -> None:
     with run.watch.stage("check"):
         if run.case.limits == "documented":
             check_ids(run.tensors["indices"])
-    with run.watch.stage("load"):
-        from npu_sim.kernels import moe_token_permute as kernels
-        from npu_sim.kernels.shared.row_copies import copy_rows
     with run.watch.stage("compute"):
         row, ids = run.case.row, run.stored("indices").reshape(-1)
         places, permuted = run.written("sorted_indices"), run.written("permuted_tokens")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import SCAN_ELEMENTS, Arrays, Caveat, Dtype, Run, caveat
+from npu_sim.kernels.shared.row_copies import gather_rows
 from npu_sim.operators.shared.routed_tokens.compute import check_indices, draw, sum_rows, summed
 
 
@@ -19,8 +20,6 @@ def compute(run: Run) -> None:
     if run.case.row.has_probs:
         sum_rows(run, "permuted_tokens", "unpermuted_tokens", run.case.row.top_k)
     else:
-        with run.watch.stage("load"):
-            from npu_sim.kernels.shared.row_copies import gather_rows
         with run.watch.stage("compute"):
             out = run.written("unpermuted_tokens")
             gather_rows(run.stored("permuted_tokens"), run.stored("sorted_indices"), out)
@@ -66,11 +65,12 @@ def _hidden_by_probs(run: Run) -> Iterator[Caveat]:
 
 def nonfinite_rows_of_zero_probs(run: Run) -> int:
     """Return the number of rows with inf or nan whose probs are 0."""
-    if not run.case.row.has_probs:
+    probs = run.tensors.get("probs")
+    if probs is None or np.count_nonzero(probs) == probs.size:
         return 0
     indices, tokens = run.tensors["sorted_indices"], run.tensors["permuted_tokens"]
     in_range = (indices >= 0) & (indices < run.case.row.rows)
-    rows = np.unique(indices[(run.tensors["probs"].reshape(-1) == 0) & in_range])
+    rows = np.unique(indices[(probs.reshape(-1) == 0) & in_range])
     step = max(1, SCAN_ELEMENTS // run.case.row.hidden)
     blocks = (
         tokens[rows[start : start + step]].astype(np.float32) for start in range(0, rows.size, step)

@@ -3,13 +3,26 @@
 Source: specification page ``moe_token_unpermute_grad``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Array, Arrays, Caveat, Dtype, Order, Run, Text, caveat
+from npu_sim.framework.vocabulary import (
+    Array,
+    Arrays,
+    Caveat,
+    Dtype,
+    Order,
+    Run,
+    Text,
+    caveat,
+    core_ranges,
+)
+from npu_sim.kernels.moe_token_unpermute_grad import Cut, Inputs, Summation, weigh_and_multiply
+from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
+from npu_sim.kernels.shared.row_copies import gather_rows
 from npu_sim.operators.shared.routed_tokens.compute import check_indices, draw
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 
@@ -27,16 +40,21 @@ class LastWriters:
         Entry whose write arrives last; `NO_ENTRY` if no entry writes the row.
     order_dependent_rows : bool (rows,)
         Rows written by more than one core: their values depend on the order of arrival.
+    unwritten : int (at most rows,)
+        Rows that no entry writes.
     repeated
         Number of rows written more than once.
     """
 
     entries: Array
     order_dependent_rows: Array
+    unwritten: Array
     repeated: int
 
 
-def find_last_writers(indices: Array, rows: int, stops: Sequence[int], order: Order) -> LastWriters:
+def find_last_writers(
+    indices: Array, rows: int, find_stops: Callable[[], Sequence[int]], order: Order
+) -> LastWriters:
     """Return the entry that writes each row last, for one order of arrival.
 
     Entries of one core arrive in order; the order between cores is not fixed.
@@ -47,8 +65,8 @@ def find_last_writers(indices: Array, rows: int, stops: Sequence[int], order: Or
         Indices of rows; those out of range are dropped.
     rows
         Number of rows.
-    stops
-        For every core the entry behind its last one.
+    find_stops
+        Returns for every core the entry behind its last one.
     order
         Order of arrival. Only the entries at `LastWriters.order_dependent_rows` depend on it;
         these rows themselves do not.
@@ -58,16 +76,19 @@ def find_last_writers(indices: Array, rows: int, stops: Sequence[int], order: Or
     entries = np.full(rows, NO_ENTRY, np.int32)
     entries[indices[kept]] = kept  # of several entries, the last in order
     order_dependent_rows = np.zeros(rows, np.bool_)
-    if np.count_nonzero(entries != NO_ENTRY) == kept.size:
-        return LastWriters(entries, order_dependent_rows, 0)
+    unwritten = np.flatnonzero(entries == NO_ENTRY)
+    if rows - unwritten.size == kept.size:
+        return LastWriters(entries, order_dependent_rows, unwritten, 0)
     # Rows written more than once: the last entry of the core that arrives last.
+    stops = find_stops()
     times_written = np.bincount(indices[kept], minlength=rows)
     of_repeated = kept[times_written[indices[kept]] > 1]
     for row, places in _by_row(indices[of_repeated], of_repeated):
         cores = np.searchsorted(stops, places, side="right")
         order_dependent_rows[row] = cores[0] != cores[-1]
         entries[row] = places[cores == _last_core(cores, row, order)][-1]
-    return LastWriters(entries, order_dependent_rows, int(np.count_nonzero(times_written > 1)))
+    repeated = int(np.count_nonzero(times_written > 1))
+    return LastWriters(entries, order_dependent_rows, unwritten, repeated)
 
 
 def _by_row(rows: Array, places: Array) -> list[tuple[int, Array]]:
@@ -96,17 +117,19 @@ def _last_core(cores: Array, row: int, order: Order) -> int:
 def compute(run: Run) -> None:
     """Compute both gradients; unwritten rows are +0 (on a device they keep old memory)."""
     tiling, indices = run.case.tiling, run.tensors["sorted_indices"]
+
+    def find_stops() -> list[int]:
+        return [stop * tiling.top_k for _, stop in core_ranges(tiler.token_range, tiling)]
+
     with run.watch.stage("check"):
         check_indices(indices, "permuted_tokens")
-        stops = [
-            tiler.token_range(tiling, core)[1] * tiling.top_k for core in range(tiling.block_dim)
-        ]
-        writers = find_last_writers(indices, tiling.rows, stops, run.order)
+        writers = find_last_writers(indices, tiling.rows, find_stops, run.order)
     sums = write_gradients(run, writers, tiling.piece_columns)
+    dropped = np.flatnonzero(indices >= tiling.rows)
     run.caveats = (
-        *dropped_indices(indices, tiling.rows),
+        *dropped_indices(dropped, tiling.rows),
         *lost_rows(writers),
-        *_sums_of_dropped(indices, tiling.rows, sums),
+        *_sums_of_dropped(dropped, sums),
     )
 
 
@@ -123,15 +146,6 @@ def write_gradients(
     :class:`npu_sim.kernels.moe_token_unpermute_grad.Summation`.
     """
     case, sums = run.case, np.empty(0, np.float32)
-    with run.watch.stage("load"):
-        from npu_sim.kernels.moe_token_unpermute_grad import (
-            Cut,
-            Inputs,
-            Summation,
-            weigh_and_multiply,
-        )
-        from npu_sim.kernels.shared.elementwise import narrow_array, widen_array
-        from npu_sim.kernels.shared.row_copies import gather_rows
     with run.watch.stage("compute"):
         g, out = run.stored("unpermuted_tokens_grad"), run.written("permuted_tokens_grad")
         if case.row.has_probs:
@@ -146,37 +160,36 @@ def write_gradients(
             )
             sums = np.empty(inputs.indices.size, np.float32)
             weigh_and_multiply(inputs, out, sums)
-            out[writers.entries < 0] = 0
-            run.outputs["probs_grad"][...] = narrow_array(sums, case.specs["probs"].dtype).reshape(
-                case.specs["probs"].shape
-            )
+            out[writers.unwritten] = 0
+            probs_grad = run.outputs["probs_grad"]
+            narrow_array(sums.reshape(probs_grad.shape), probs_grad.dtype, out=probs_grad)
         else:
             gather_rows(g, writers.entries, out)
     run.masks["permuted_tokens_grad"] = writers.order_dependent_rows
     return sums
 
 
-def dropped_indices(indices: Array, rows: int) -> Iterator[Caveat]:
-    """Yield the warning that indices are beyond the rows."""
-    if count := int(np.count_nonzero(indices >= rows)):
+def dropped_indices(dropped: Array, rows: int) -> Iterator[Caveat]:
+    """Yield the warning that the indices of some entries are beyond the rows."""
+    if dropped.size:
         yield caveat(
             "tokens_dropped",
             "sorted_indices",
             "{count} indices are at or beyond {rows}: they were dropped",
-            count=count,
+            count=dropped.size,
             rows=rows,
         )
 
 
 def lost_rows(writers: LastWriters) -> Iterator[Caveat]:
     """Yield the warnings about rows that are named by no index, or by several."""
-    if unwritten := int(np.count_nonzero(writers.entries < 0)):
+    if writers.unwritten.size:
         yield caveat(
             "rows_not_written",
             "permuted_tokens_grad",
             "{unwritten} rows are named by no index: +0 here, on the device they keep what "
             "memory held",
-            unwritten=unwritten,
+            unwritten=writers.unwritten.size,
         )
     if writers.repeated:
         yield caveat(
@@ -191,9 +204,9 @@ def lost_rows(writers: LastWriters) -> Iterator[Caveat]:
         )
 
 
-def _sums_of_dropped(indices: Array, rows: int, sums: Array) -> Iterator[Caveat]:
+def _sums_of_dropped(dropped: Array, sums: Array) -> Iterator[Caveat]:
     """Yield the warning that gradients of dropped entries are nan."""
-    if sums.size and (count := int(np.count_nonzero(np.isnan(sums[indices >= rows])))):
+    if sums.size and dropped.size and (count := int(np.count_nonzero(np.isnan(sums[dropped])))):
         yield caveat(
             "dropped_prob_grad_not_zero",
             "unpermuted_tokens_grad",

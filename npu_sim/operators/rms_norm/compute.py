@@ -4,11 +4,13 @@ Source: specification page ``rms_norm``.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from npu_sim.framework.vocabulary import Arrays, Case, Dtype, Run, to_fp32, unsupported_values
+from npu_sim.kernels.rms_norm import rms_norm
+from npu_sim.kernels.shared.square_sums import HALVING, LANES, PIECES, Split
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.normalised_rows.compute import (
     draw_gamma,
@@ -17,18 +19,12 @@ from npu_sim.operators.shared.normalised_rows.compute import (
 )
 from npu_sim.tiling import rms_norm as tiler
 
-if TYPE_CHECKING:
-    from npu_sim.kernels.shared.square_sums import Split
 
-
-def split_of(case: Case) -> "Split":
+def split_of(case: Case) -> Split:
     """Return the kernel's argument for the summation of a row."""
-    from npu_sim.kernels.shared import square_sums as kernels
-
-    path = {tiler.KEY_MERGE_N: kernels.LANES, tiler.KEY_SPLIT_D: kernels.PIECES}.get(
-        case.tiling.tiling_key, kernels.HALVING
-    )
-    return kernels.Split(path, case.tiling.ub_factor if path == kernels.PIECES else case.row.col)
+    paths = {tiler.KEY_MERGE_N: LANES, tiler.KEY_SPLIT_D: PIECES}
+    path = paths.get(case.tiling.tiling_key, HALVING)
+    return Split(path, case.tiling.ub_factor if path == PIECES else case.row.col)
 
 
 def compute(run: Run) -> None:
@@ -36,11 +32,9 @@ def compute(run: Run) -> None:
     compute_rows(run, split_of)
 
 
-def compute_rows(run: Run, split_of_case: Callable[[Case], "Split"]) -> None:
+def compute_rows(run: Run, split_of_case: Callable[[Case], Split]) -> None:
     """Compute y and rstd, with the kernel's argument for the summation of a row."""
     case = run.case
-    with run.watch.stage("load"):
-        from npu_sim.kernels.rms_norm import rms_norm
     with run.watch.stage("check"):
         run.caveats = unsupported_values(run.tensors) if case.profile.saturates else ()
     with run.watch.stage("compute"):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import Arrays, Dtype, Run
+from npu_sim.kernels.shared.rotation import Tensors, rotate
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.rotations.compute import angles, four_axes, rotated
 from npu_sim.tiling.rotary_position_embedding import INTERLEAVE
@@ -15,8 +16,6 @@ from npu_sim.tiling.rotary_position_embedding import INTERLEAVE
 
 def compute(run: Run) -> None:
     """Compute out."""
-    with run.watch.stage("load"):
-        from npu_sim.kernels.shared.rotation import Tensors, rotate
     with run.watch.stage("compute"):
         x, cos, sin = (four_axes(run.stored(name)) for name in ("x", "cos", "sin"))
         tensors = Tensors(x, cos, sin, run.written("y").reshape(-1))

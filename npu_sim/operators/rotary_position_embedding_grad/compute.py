@@ -9,6 +9,14 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import Arrays, Case, Dtype, Run
+from npu_sim.kernels.rotary_position_embedding_grad import (
+    BY_HEAD,
+    FROM_FIRST,
+    FROM_ZERO,
+    Sums,
+    sum_products,
+)
+from npu_sim.kernels.shared.rotation import Tensors, rotate
 from npu_sim.numbers.values import normal
 from npu_sim.operators.rotary_position_embedding_grad.plan import (
     INTERLEAVED,
@@ -23,9 +31,6 @@ from npu_sim.tiling.rotary_position_embedding import INTERLEAVE
 
 def compute(run: Run) -> None:
     """Compute dx, and with x dcos and dsin."""
-    with run.watch.stage("load"):
-        from npu_sim.kernels.rotary_position_embedding_grad import Sums, sum_products
-        from npu_sim.kernels.shared.rotation import Tensors, rotate
     interleaves = run.case.row.mode == INTERLEAVE
     with run.watch.stage("compute"):
         dy, cos, sin = (four_axes(run.stored(name)) for name in ("dy", "cos", "sin"))
@@ -42,8 +47,6 @@ def compute(run: Run) -> None:
 
 def order_of(case: Case) -> int:
     """Return the order of the sums (page, "Kernel and order of the sums")."""
-    from npu_sim.kernels.rotary_position_embedding_grad import BY_HEAD, FROM_FIRST, FROM_ZERO
-
     layout = INTERLEAVED[case.tiling.interleaved.layout]
     if case.row.mode != INTERLEAVE or is_large(case.tiling) or layout == "BNSD":
         return FROM_ZERO

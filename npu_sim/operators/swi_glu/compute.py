@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import Arrays, Dtype, Run
+from npu_sim.kernels.swi_glu import swi_glu
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.gated_halves.compute import (
     OVERFLOWS_BELOW,
@@ -19,8 +20,6 @@ from npu_sim.operators.shared.gated_halves.compute import (
 
 def compute(run: Run, *, flushes: bool = False) -> None:
     """Compute out; with ``flushes``, the division loses subnormal results."""
-    with run.watch.stage("load"):
-        from npu_sim.kernels.swi_glu import swi_glu
     rows, columns = run.case.row.row, run.case.row.col
     with run.watch.stage("compute"):
         x = run.stored("x").reshape(rows, 2 * columns)

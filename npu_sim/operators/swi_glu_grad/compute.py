@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import Arrays, Dtype, Run
+from npu_sim.kernels.swi_glu_grad import swi_glu_grad
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.gated_halves.compute import (
     OVERFLOWS_BELOW,
@@ -22,8 +23,6 @@ ROOT = np.float32(-1.2784645)
 
 def compute(run: Run, *, flushes: bool = False, grad_first: bool = False) -> None:
     """Compute out; ``flushes`` and ``grad_first`` are as in :mod:`npu_sim.kernels.swi_glu`."""
-    with run.watch.stage("load"):
-        from npu_sim.kernels.swi_glu_grad import swi_glu_grad
     rows, columns = run.case.row.row, run.case.row.col
     with run.watch.stage("compute"):
         whole, half = (rows, 2 * columns), (rows, columns)

@@ -3,31 +3,23 @@
 Source: specification page ``add_rms_norm_950``.
 """
 
-from typing import TYPE_CHECKING
-
 from npu_sim.framework.vocabulary import Case, Run
+from npu_sim.kernels.add_rms_norm import Arithmetic
+from npu_sim.kernels.shared.square_sums import FOLDED, LISTS, Split
 from npu_sim.operators.add_rms_norm.compute import compute_rows
 from npu_sim.tiling.ascend_950.rms_norm import SPLIT_ALIGNMENT_BYTES
 
-if TYPE_CHECKING:
-    from npu_sim.kernels.add_rms_norm import Arithmetic
-    from npu_sim.kernels.shared.square_sums import Split
 
-
-def split_of(case: Case) -> "Split":
+def split_of(case: Case) -> Split:
     """Return the kernel's argument for the summation of a row."""
-    from npu_sim.kernels.shared.square_sums import FOLDED, LISTS, Split
-
     tiling = case.tiling
     path = FOLDED if tiling.fold > 0 else LISTS
     granule = SPLIT_ALIGNMENT_BYTES // case.specs["x1"].itemsize
     return Split(path, tiling.ub_factor, tiling.fold, tiling.ub_loop, granule)
 
 
-def arithmetic_of(case: Case) -> "Arithmetic":
+def arithmetic_of(case: Case) -> Arithmetic:
     """Return where the product rounds: nothing but x and y, once (page, "Kernel")."""
-    from npu_sim.kernels.add_rms_norm import Arithmetic
-
     return Arithmetic()
 
 

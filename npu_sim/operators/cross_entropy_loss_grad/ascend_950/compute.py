@@ -3,23 +3,19 @@
 Source: specification page ``cross_entropy_loss_grad_950``.
 """
 
-from typing import Any
-
 import numpy as np
 
 from npu_sim.framework.vocabulary import AclnnError, Case, Run, Text
+from npu_sim.kernels import cross_entropy_loss_grad as kernels
+from npu_sim.kernels.shared.elementwise import widen_array
+from npu_sim.operators.cross_entropy_loss_grad.ascend_950.plan import row_ranges, sums_weights
 from npu_sim.operators.cross_entropy_loss_grad.compute import all_ignored
 from npu_sim.operators.shared.labelled_rows.compute import label_failure
 from npu_sim.tiling.ascend_950 import cross_entropy_loss_grad as tiler
-from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE, row_range
+from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE
 
 CUT_PASS_ROWS = 64
 """Rows whose weights are added at once where columns are cut (page, "S")."""
-
-
-def sums_weights(row: Any) -> bool:
-    """Return whether ``mean`` divides by a sum: without weight and mask it divides by N."""
-    return bool(row.reduction == MEAN and (row.weighted or row.ignore_index >= 0))
 
 
 def pass_rows(case: Case) -> int:
@@ -28,19 +24,11 @@ def pass_rows(case: Case) -> int:
     return tiler.rows_at_once(case.tiling) if is_whole else CUT_PASS_ROWS
 
 
-def row_ranges(case: Case) -> list[tuple[int, int]]:
-    """Return the half-open range of rows of every core; one without rows for an empty call."""
-    return [row_range(case.tiling, core) for core in range(case.tiling.used_cores)] or [(0, 0)]
-
-
 def compute(run: Run) -> None:
     """Check the labels and compute x_grad."""
     case, tiling = run.case, run.case.tiling
     if tiler.schedule_of(tiling) == tiler.EMPTY:
         return
-    with run.watch.stage("load"):
-        from npu_sim.kernels import cross_entropy_loss_grad as kernels
-        from npu_sim.kernels.shared.elementwise import widen_array
     row, is_whole = case.row, tiler.schedule_of(tiling) == tiler.WHOLE_ROWS
     with run.watch.stage("check"):
         weight = run.stored("weight") if row.weighted else np.empty(0, np.float32)

@@ -4,6 +4,7 @@ Source: specification page ``cross_entropy_loss_grad_950``.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from npu_sim.framework.vocabulary import (
     SYSTEM_WORKSPACE_BYTES,
@@ -18,11 +19,10 @@ from npu_sim.framework.vocabulary import (
     decision,
     vector_plan,
 )
-from npu_sim.operators.cross_entropy_loss_grad.ascend_950.compute import row_ranges, sums_weights
 from npu_sim.operators.cross_entropy_loss_grad.plan import order_of
 from npu_sim.operators.shared.labelled_rows.plan import path_of
 from npu_sim.tiling.ascend_950 import cross_entropy_loss_grad as tiler
-from npu_sim.tiling.cross_entropy_loss_grad import vendor_structure
+from npu_sim.tiling.cross_entropy_loss_grad import MEAN, row_range, vendor_structure
 
 WHOLE = Condition(
     "whole rows",
@@ -42,6 +42,16 @@ BARRIER = Condition(
     "cores do not wait",
     ("reduction", "ignore_index"),
 )
+
+
+def sums_weights(row: Any) -> bool:
+    """Return whether ``mean`` divides by a sum: without weight and mask it divides by N."""
+    return bool(row.reduction == MEAN and (row.weighted or row.ignore_index >= 0))
+
+
+def row_ranges(case: Case) -> list[tuple[int, int]]:
+    """Return the half-open range of rows of every core; one without rows for an empty call."""
+    return [row_range(case.tiling, core) for core in range(case.tiling.used_cores)] or [(0, 0)]
 
 
 def describe(case: Case) -> Description:

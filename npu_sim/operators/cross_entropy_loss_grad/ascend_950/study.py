@@ -10,11 +10,8 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import Array, Case, Result, Text
-from npu_sim.operators.cross_entropy_loss_grad.ascend_950.compute import (
-    pass_rows,
-    row_ranges,
-    sums_weights,
-)
+from npu_sim.operators.cross_entropy_loss_grad.ascend_950.compute import pass_rows
+from npu_sim.operators.cross_entropy_loss_grad.ascend_950.plan import row_ranges, sums_weights
 from npu_sim.operators.cross_entropy_loss_grad.study import rules_of_exp
 from npu_sim.operators.shared.labelled_rows.study import sums_in_passes
 from npu_sim.operators.shared.study import Claim, OpenRule, StudyCall, probe_terms, trees

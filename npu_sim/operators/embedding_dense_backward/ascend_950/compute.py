@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from npu_sim.framework.vocabulary import Caveat, Run, caveat, storage_view
+from npu_sim.kernels.ascend_950 import embedding_dense_backward as kernels
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices
 from npu_sim.operators.embedding_dense_backward.declaration import KERNEL_GRAD_V2
 from npu_sim.tiling.ascend_950.embedding_dense_backward import embedding_dense_grad as v1
@@ -16,8 +17,6 @@ from npu_sim.tiling.ascend_950.embedding_dense_backward import embedding_dense_g
 def compute(run: Run) -> None:
     """Compute the gradient."""
     case, row = run.case, run.case.row
-    with run.watch.stage("load"):
-        from npu_sim.kernels.ascend_950 import embedding_dense_backward as kernels
     with run.watch.stage("check"):
         indices = checked_indices(run.tensors["indices"], row.num_weights)
     with run.watch.stage("compute"):

@@ -6,6 +6,7 @@ Source: specification page ``moe_token_permute_950``.
 import numpy as np
 
 from npu_sim.framework.vocabulary import Run, caveat
+from npu_sim.kernels.moe_token_permute import sort_ids
 from npu_sim.operators.moe_token_permute import compute as common
 from npu_sim.operators.moe_token_permute.ascend_950.plan import (
     ROW_OVERWRITTEN,
@@ -31,8 +32,6 @@ def _compute_int8(run: Run) -> None:
     with run.watch.stage("check"):
         if run.case.limits == "documented":
             common.check_ids(run.tensors["indices"])
-    with run.watch.stage("load"):
-        from npu_sim.kernels.moe_token_permute import sort_ids
     with run.watch.stage("compute"):
         ids = run.stored("indices").reshape(-1)
         places, permuted = run.written("sorted_indices"), run.written("permuted_tokens")

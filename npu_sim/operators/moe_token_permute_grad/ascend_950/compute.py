@@ -3,13 +3,9 @@
 Source: specification page ``moe_token_permute_grad_950``.
 """
 
-from npu_sim.framework.vocabulary import Case, Run
+from npu_sim.framework.vocabulary import Run
+from npu_sim.operators.moe_token_permute_grad.ascend_950.plan import chunk_rows
 from npu_sim.operators.shared.routed_tokens.compute import negative_indices, sum_rows
-
-
-def chunk_rows(case: Case) -> int:
-    """Return the rows of a token after which the groups of four restart."""
-    return int(case.tiling.ub_rows or case.row.num_topk)
 
 
 def compute(run: Run) -> None:

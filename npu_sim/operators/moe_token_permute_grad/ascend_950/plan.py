@@ -18,7 +18,6 @@ from npu_sim.framework.vocabulary import (
     decision,
     vector_plan,
 )
-from npu_sim.operators.moe_token_permute_grad.ascend_950.compute import chunk_rows
 from npu_sim.operators.moe_token_permute_grad.plan import dropped_rows, rows_beyond_int32
 from npu_sim.tiling.ascend_950 import moe_token_permute_grad as tiler
 
@@ -51,6 +50,11 @@ ALL_ROWS = Condition(
     "the rows of a token are copied in chunk by chunk; the groups of four restart at every chunk",
     ("num_topk", "hidden"),
 )
+
+
+def chunk_rows(case: Case) -> int:
+    """Return the rows of a token after which the groups of four restart."""
+    return int(case.tiling.ub_rows or case.row.num_topk)
 
 
 def describe(case: Case) -> Description:

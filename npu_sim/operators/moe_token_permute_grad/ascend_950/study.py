@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from npu_sim.operators.moe_token_permute_grad.ascend_950.compute import chunk_rows
+from npu_sim.operators.moe_token_permute_grad.ascend_950.plan import chunk_rows
 from npu_sim.operators.moe_token_permute_grad.study import SUMS
 from npu_sim.operators.shared.study import Claim, StudyCall, trees
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from npu_sim.framework.vocabulary import Case, Caveat, Run, caveat
+from npu_sim.framework.vocabulary import Caveat, Run, caveat
+from npu_sim.operators.moe_token_unpermute.ascend_950.plan import sums_stale_rows
 from npu_sim.operators.moe_token_unpermute.compute import (
     indices_beyond_rows,
     nonfinite_rows_of_zero_probs,
@@ -25,11 +26,6 @@ def compute(run: Run) -> None:
         *indices_beyond_rows(run),
         *_rows_not_summed(run),
     )
-
-
-def sums_stale_rows(case: Case) -> bool:
-    """Return whether dropped entries add what the buffer held (page, ``one_expert_dropped``)."""
-    return case.row.top_k == 1 and tiler.path_key(case.tiling) == tiler.ALL_ROWS
 
 
 def _indices_before_rows(indices: np.ndarray) -> Iterator[Caveat]:

@@ -19,7 +19,6 @@ from npu_sim.framework.vocabulary import (
     decision,
     vector_plan,
 )
-from npu_sim.operators.moe_token_unpermute.ascend_950.compute import sums_stale_rows
 from npu_sim.operators.shared.routed_tokens.plan import dropped_tokens
 from npu_sim.tiling.ascend_950 import moe_token_unpermute as tiler
 
@@ -76,6 +75,11 @@ ONE_ROW = Condition(
     "rows are copied in piece by piece",
     ("hidden",),
 )
+
+
+def sums_stale_rows(case: Case) -> bool:
+    """Return whether dropped entries add what the buffer held (page, ``one_expert_dropped``)."""
+    return case.row.top_k == 1 and tiler.path_key(case.tiling) == tiler.ALL_ROWS
 
 
 def describe(case: Case) -> Description:

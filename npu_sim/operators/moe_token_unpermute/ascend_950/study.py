@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from npu_sim.framework.vocabulary import Result
-from npu_sim.operators.moe_token_unpermute.ascend_950.compute import sums_stale_rows
+from npu_sim.operators.moe_token_unpermute.ascend_950.plan import sums_stale_rows
 from npu_sim.operators.shared.routed_tokens.study import Sums
 from npu_sim.operators.shared.study import OpenRule, StudyCall
 

@@ -7,19 +7,21 @@ from collections.abc import Iterator
 
 from npu_sim.framework.vocabulary import (
     BLOCK_BYTES,
+    FP32_BYTES,
+    VECTOR_LANES,
     Case,
     Caveat,
     Condition,
     Description,
     Text,
     caveat,
+    ceil_div,
     core_ranges,
     decision,
     element_bytes,
     largest_power,
     vector_plan,
 )
-from npu_sim.operators.moe_token_unpermute_grad.ascend_950.compute import _zeros_beyond
 from npu_sim.operators.moe_token_unpermute_grad.plan import orders
 from npu_sim.operators.shared.study import width_of
 from npu_sim.tiling.ascend_950 import moe_token_unpermute_grad as tiler
@@ -55,6 +57,16 @@ SUMMED_WHOLE = Condition(
     "in a fixed order",
     ("hidden",),
 )
+
+
+def _zeros_beyond(case: Case) -> int:
+    """Return how far the stores of key 20011 pass the Unified Buffer; 0 or less if they do not."""
+    tiling, hidden = case.tiling, case.row.hidden
+    if tiling.tiling_key != tiler.KEY_WHOLE or hidden <= VECTOR_LANES:
+        return 0
+    used = tiler.used_bytes(case.row, tiling, case.device, case.rules)
+    stored = FP32_BYTES * ceil_div(hidden, VECTOR_LANES)
+    return used - tiler.register_sum_bytes(hidden) + stored - case.device.ub_bytes
 
 
 def describe(case: Case) -> Description:

@@ -3,21 +3,15 @@
 Source: specification page ``rms_norm_grad_950``.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from npu_sim.framework.vocabulary import Case, Run
+from npu_sim.kernels.ascend_950 import rms_norm_grad as kernels
 from npu_sim.tiling.ascend_950 import rms_norm_grad as tiler
 
-if TYPE_CHECKING:
-    from npu_sim.kernels.ascend_950.rms_norm_grad import Trees
 
-
-def trees_of(case: Case) -> "Trees":
+def trees_of(case: Case) -> kernels.Trees:
     """Return the kernel's argument for the order of the rows in dgamma."""
-    from npu_sim.kernels.ascend_950 import rms_norm_grad as kernels
-
     if tiler.is_big(case.tiling):
         split = case.tiling.row_blocks
         return kernels.core_trees(case.row.row, split.cores, split.piece, split.merge_columns)
@@ -27,19 +21,17 @@ def trees_of(case: Case) -> "Trees":
 def compute(run: Run) -> None:
     """Compute dx and dgamma; without rows dgamma is nan, or 0. A given workspace stays unfilled."""
     case = run.case
-    with run.watch.stage("load"):
-        from npu_sim.kernels.ascend_950.rms_norm_grad import Rows, rms_norm_grad
     with run.watch.stage("compute"):
         shape, dgamma = (case.row.row, case.row.col), run.written("dgamma").reshape(-1)
         if case.tiling.tiling_key == tiler.KEY_NO_ROWS:
             dgamma.fill(0 if case.rules.mean_has_all_columns else np.nan)
             return
-        rows = Rows(
+        rows = kernels.Rows(
             run.stored("dy").reshape(shape),
             run.stored("x").reshape(shape),
             run.stored("rstd").reshape(-1),
             run.stored("gamma").reshape(-1),
             run.written("dx").reshape(shape),
         )
-        fused = bool(case.rules.fuses_dx)
-        rms_norm_grad(rows, trees_of(case), case.tiling.dx.body, dgamma, fused=fused)
+        fused, body = bool(case.rules.fuses_dx), case.tiling.dx.body
+        kernels.rms_norm_grad(rows, trees_of(case), body, dgamma, fused=fused)

@@ -20,6 +20,8 @@ from npu_sim.framework.vocabulary import (
     numpy_dtype,
     runtime_failure,
 )
+from npu_sim.kernels.shared.elementwise import widen_array
+from npu_sim.kernels.shared.token_sums import Entries, sum_tokens
 from npu_sim.numbers.values import normal
 
 
@@ -89,9 +91,6 @@ def sum_rows(run: Run, source: str, result: str, top_k: int, **order: Any) -> No
     ``source``, ``result``: names of the tensor that has the rows, and of the sums. ``order``: as in
     :class:`npu_sim.kernels.shared.token_sums.Entries`.
     """
-    with run.watch.stage("load"):
-        from npu_sim.kernels.shared.elementwise import widen_array
-        from npu_sim.kernels.shared.token_sums import Entries, sum_tokens
     with run.watch.stage("compute"):
         rows, indices = run.stored(source).reshape(-1), run.stored("sorted_indices")
         entries = Entries(rows, run.case.row.hidden, indices, top_k, **order)
