@@ -32,16 +32,13 @@ from npu_sim.kernels.vectors.lanes import (
     Stored,
     end_streams,
     load_ordered,
-    prefetch,
+    prefetch_ahead,
     store_ordered,
     stream_ordered,
 )
 from npu_sim.numbers.arrays import address_of
 from npu_sim.numbers.scalars import FP32_INFINITY, FP32_MAGNITUDE, narrow, widen
 
-AHEAD = 1024
-"""Elements of every input that are prefetched ahead: with so many arrays, the processor does not
-prefetch far enough."""
 SMALLEST_NORMAL = np.float32(2.0**-126)
 SQUARE_OVERFLOWS = 0x5F80_0000
 """Pattern of 2^64, the smallest fp32 number whose square is inf."""
@@ -157,7 +154,7 @@ def _store_one(array: Stored, index: int, value: np.float32, streams: bool) -> N
 
 @device_function
 def _load_lanes(array: Stored, index: int) -> Lanes:
-    prefetch(array, index + AHEAD)
+    prefetch_ahead(array, index, ORDERED_LANES)
     return load_ordered(array, index)
 
 

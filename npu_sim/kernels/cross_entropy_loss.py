@@ -32,7 +32,7 @@ from npu_sim.kernels.vectors.lane_blocks import (
     exp_nearest,
     larger,
     largest,
-    load_block,
+    load_from_memory,
     zero_below,
     zero_block,
 )
@@ -265,7 +265,7 @@ def _maximum(x: NDArray[Any], lowest: np.float32) -> np.float32:
         return found
     block = zero_block(x) + lowest
     for column in range(0, x.size, step):
-        block = larger(load_block(x, min(column, x.size - step)), block)
+        block = larger(load_from_memory(x, min(column, x.size - step), True), block)
     return largest(block)
 
 

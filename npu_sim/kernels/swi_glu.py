@@ -27,7 +27,7 @@ from npu_sim.kernels.shared.sigmoid import (
     quotient_block,
     quotient_part,
 )
-from npu_sim.kernels.vectors.lane_blocks import load_block, over_row, put_block
+from npu_sim.kernels.vectors.lane_blocks import load_from_memory, over_row, put_block
 from npu_sim.kernels.vectors.lanes import Floats, Lanes, end_streams
 from npu_sim.kernels.vectors.lanes_edges import load_some, store_some
 
@@ -40,9 +40,9 @@ def _product(s: Lanes, a: Lanes, b: Lanes, like: Any) -> Lanes:
 @device_function
 def _block_at(inputs: Any, column: int, streams: bool) -> None:
     a, b, gates, quotients, out = inputs
-    block_a = load_block(a, column)
+    block_a, block_b = load_from_memory(a, column, streams), load_from_memory(b, column, streams)
     s = quotient_block(block_a, column, out, gates, quotients)
-    put_block(out, column, _product(s, block_a, load_block(b, column), out), streams)
+    put_block(out, column, _product(s, block_a, block_b, out), streams)
 
 
 @device_function

@@ -27,7 +27,7 @@ from npu_sim.kernels.shared.sigmoid import (
     quotient_block,
     quotient_part,
 )
-from npu_sim.kernels.vectors.lane_blocks import load_block, over_row, put_block
+from npu_sim.kernels.vectors.lane_blocks import load_from_memory, over_row, put_block
 from npu_sim.kernels.vectors.lanes import ONE, Floats, Lanes, end_streams, to_next_line
 from npu_sim.kernels.vectors.lanes_edges import load_some, store_some
 from npu_sim.numbers.scalars import widen
@@ -75,9 +75,9 @@ def _gradients(s: Lanes, a: Lanes, b: Lanes, grad: Lanes, piece: Piece) -> tuple
 @device_function
 def _block_at(piece: Piece, column: int, streams: bool) -> None:
     a, b, grad = (
-        load_block(piece.a, column),
-        load_block(piece.b, column),
-        load_block(piece.grad, column),
+        load_from_memory(piece.a, column, streams),
+        load_from_memory(piece.b, column, streams),
+        load_from_memory(piece.grad, column, streams),
     )
     s = quotient_block(a, column, piece.a, piece.gates, piece.quotients)
     grad_a, grad_b = _gradients(s, a, b, grad, piece)

@@ -30,17 +30,10 @@ from npu_sim.kernels.engine.compile import (
     thread_scratch,
     threads_for,
 )
-from npu_sim.kernels.rms_norm_grad import (
-    LOOKAHEAD_BYTES,
-    Row,
-    Target,
-    product,
-    put_products,
-    row_of,
-    write_dx,
-)
+from npu_sim.kernels.rms_norm_grad import Row, Target, product, put_products, row_of, write_dx
 from npu_sim.kernels.rms_norm_grad import Rows as Rows
 from npu_sim.kernels.vectors.lanes import (
+    AHEAD_BYTES,
     Floats,
     Integers,
     end_streams,
@@ -224,7 +217,7 @@ def _ahead(rows: Rows, distance: int) -> int:
 
     Long rows are prefetched a few lines ahead, short ones the whole row before.
     """
-    columns, lines = rows.gamma.size, LOOKAHEAD_BYTES // rows.x.itemsize
+    columns, lines = rows.gamma.size, AHEAD_BYTES // rows.x.itemsize
     return lines if columns > lines else distance * columns
 
 

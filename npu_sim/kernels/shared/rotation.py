@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel, thread_scratch, threads_for
-from npu_sim.kernels.vectors.lanes import STREAM_BYTES, end_streams
+from npu_sim.kernels.vectors.lanes import STREAM_BYTES, end_streams, prefetch_ahead
 from npu_sim.kernels.vectors.lanes_edges import store_rounded
 from npu_sim.numbers.scalars import widen
 
@@ -105,6 +105,8 @@ def _rotate(
             i, j, k = min(first, cos.shape[0] - 1), min(second, cos.shape[1] - 1), third
             k = min(k, cos.shape[2] - 1)
             own_x, own_cos, own_sin = x[first, second, third], cos[i, j, k], sin[i, j, k]
+            if streams:
+                prefetch_ahead(own_x, 0, columns)
             start = (number - begin) * columns
             values = scratch[chunk, start : start + columns]
             if turns_back:

@@ -33,6 +33,7 @@ from npu_sim.kernels.vectors.lanes import (
     ONE,
     ZERO,
     Floats,
+    Lanes,
     LanesType,
     Stored,
     always,
@@ -47,6 +48,7 @@ from npu_sim.kernels.vectors.lanes import (
     lanes_of,
     load_vector,
     multiply_add,
+    prefetch_ahead,
     round_to_bfloat,
     splat_numbers,
     to_next_line,
@@ -131,6 +133,14 @@ def load_block(array: Stored, index: int) -> Floats:
     """Return the block of elements from ``index`` on, widened to fp32."""
     block = array[index : index + block_length(array)]
     return np.array([widen(element) for element in block], np.float32)
+
+
+@device_function
+def load_from_memory(array: Stored, index: int, ahead: bool) -> Lanes:
+    """Return a block as `load_block` does; with ``ahead``, prefetch a later one."""
+    if ahead:
+        prefetch_ahead(array, index, block_length(array))
+    return load_block(array, index)
 
 
 def _zeros(context: Any, builder: ir.IRBuilder, kinds: Any, like: Any) -> ir.Value:
