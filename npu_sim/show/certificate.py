@@ -18,6 +18,19 @@ SHOWN_TREE = 120
 """Number of characters shown of a tree; ``--json`` has all of it."""
 
 
+HEADLINES = {
+    0: "{operator}: no output is a sum in an order that is known",
+    1: "{operator}: 1 class of elements",
+}
+"""Headlines of fewer than two classes of elements."""
+
+
+def certificates_headline(operator: str, found: int) -> str:
+    """Return operator and number of classes of elements in one line."""
+    template = HEADLINES.get(found, "{operator}: {found} classes of elements")
+    return say(template, operator=operator, found=found)
+
+
 def certificate_lines(certificates: Iterable[Certificate]) -> Iterator[Line]:
     """Yield certificates as lines."""
     for certificate in certificates:

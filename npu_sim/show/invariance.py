@@ -6,36 +6,43 @@ from functools import partial
 
 from rich.console import RenderableType
 
-from npu_sim.language import Text, say, translated
+from npu_sim.language import Text, grouped, joined, say, translated
 from npu_sim.show import document_of, view_of
 from npu_sim.show.forms.layout import Column, Document, Paragraph, Table, filled, lines_table, stack
 from npu_sim.show.studies import study_headline, study_report
 from npu_sim.show.text import Line
-from npu_sim.studies.invariance import InvarianceStudy, RowsAlike, RowsStudy
+from npu_sim.studies.invariance import InvarianceRow, InvarianceStudy, RowsAlike, RowsStudy
 
-EFFECTS = {
-    None: "{change}: not applicable",
-    True: "{change}: changes",
-    False: "{change}: same bits",
-}
-"""Sentence of a change by whether it alters bits."""
+EFFECTS = {True: Text("other bits"), False: Text("same bits"), None: Text("not applicable")}
+"""Effect of a change by whether it alters bits, in the order in which they are shown."""
 
 
 def invariance_lines(study: InvarianceStudy) -> Iterator[Line]:
-    """Yield an invariance study as lines."""
-    for row in study.rows:
-        yield (
-            row.output,
-            say(EFFECTS[row.changes], change=row.change),
-            say(
-                "first at [{index}]: {before:.9g} becomes {after:.9g}",
-                index=", ".join(map(str, row.first)),
-                before=row.before,
-                after=row.after,
-            )
-            if row.first is not None
-            else row.note,
+    """Yield the changes of each effect as lines, those of the same outputs and note as one."""
+    noted = [(row, _note(row)) for row in study.rows]
+    for changes, effect in EFFECTS.items():
+        of_effect = [(row, note) for row, note in noted if row.changes is changes]
+        outputs = grouped(((row.change, note), row.output) for row, note in of_effect)
+        together = grouped(
+            ((tuple(names), note), change) for (change, note), names in outputs.items()
         )
+        for position, ((names, note), alike) in enumerate(together.items()):
+            value = Text(
+                "{outputs}: {changes}", outputs=", ".join(names), changes=joined(alike, ", ")
+            )
+            yield ("" if position else effect, value, note)
+
+
+def _note(row: InvarianceRow) -> str:
+    """Return where bits change first, or why a change is not applicable."""
+    if row.first is None:
+        return row.note
+    return say(
+        "first at [{index}]: {before:.9g} becomes {after:.9g}",
+        index=", ".join(map(str, row.first)),
+        before=row.before,
+        after=row.after,
+    )
 
 
 def _changing(study: InvarianceStudy) -> str:

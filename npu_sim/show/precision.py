@@ -28,7 +28,9 @@ def _merged(study: PrecisionStudy) -> PrecisionStudy:
 
 def precision_lines(study: PrecisionStudy) -> Iterator[Line]:
     """Yield a precision study as lines, equal outputs once."""
+    shown = ""
     for output in _merged(study).outputs:
+        label, shown = "" if output.variant == shown else output.variant, output.variant
         value = say(
             "{output} {dtype}: max {most}, mean {mean}",
             output=output.output,
@@ -43,7 +45,7 @@ def precision_lines(study: PrecisionStudy) -> Iterator[Line]:
             )
             for verdict in output.verdicts
         )
-        yield (output.variant, value, joined(verdicts, ", "))
+        yield (label, value, joined(verdicts, ", "))
         value = say("of given inputs: max {most}", most=ulp_text(output.max_ulp_of_given))
         yield ("", value, "the rounding of the inputs included")
         terms = joined(
@@ -83,7 +85,10 @@ def precision_meanings() -> list[Line]:
     return [
         ("against", "the rounded inputs", AGAINST_ROUNDED),
         ("", "the given inputs", AGAINST_GIVEN),
-        *(("verdict", standard, meaning) for standard, meaning in MEANINGS.items()),
+        *(
+            ("" if position else "verdict", standard, meaning)
+            for position, (standard, meaning) in enumerate(MEANINGS.items())
+        ),
     ]
 
 

@@ -28,6 +28,7 @@ CLASSES = {
     "indices": np.arange(60, dtype=np.int32) ** 2 % 50,
     "num_weights": 50,
 }
+TWO_OUTPUTS = ("rms_norm_grad", "--dy", "96x512:bf16", "--gamma", "512:bf16")
 TOKENS = (
     "moe_token_permute_grad",
     "--permuted-output-grad",
@@ -278,3 +279,23 @@ def test_the_headline_of_a_study_states_its_result(cli):
     )
     assert " ulp (" in cli("study", "precision", *TOKENS).out.splitlines()[0]
     assert "changes alter bits" in cli("study", "invariance", *TOKENS).out.splitlines()[0]
+
+
+@pytest.mark.parametrize("kind", ["determinism", "precision", "invariance", "certificate"])
+def test_a_study_says_a_label_once(cli, kind):
+    _, _, *lines = cli("study", kind, *TWO_OUTPUTS).out.splitlines()
+    labels = [line.partition("  ")[0] for line in lines if not line.startswith(" ")]
+    assert labels
+    assert len({*labels}) == len(labels)
+
+
+def test_changes_with_one_effect_stand_together(cli):
+    text = " ".join(cli("study", "invariance", *TWO_OUTPUTS).out.split())
+    assert "same bits dx: batch twice as large, 8 padding rows, another position in" in text
+    assert "not applicable dgamma: batch twice as large, 8 padding rows depends on all" in text
+
+
+def test_an_operator_without_sums_is_said_to_have_no_certificate(cli):
+    assert cli("study", "certificate", "swi_glu", "--x", "4x128:bf16").out == (
+        "swi_glu: no output is a sum in an order that is known\n"
+    )

@@ -177,3 +177,8 @@ def test_a_long_text_does_not_push_notes_away_on_a_wide_terminal():
     assert rows[1].index("decision") == rows[0].index("columns")
     assert rows[-1].split(maxsplit=1)[1] == long.strip()
     assert render(lines_table(lines[:1]), 200) == render(lines_table(lines[:1]), 80)
+
+
+@pytest.mark.parametrize("width", [80, 200, UNLIMITED])
+def test_no_lines_are_printed_as_nothing(width):
+    assert render(lines_table([]), width) == ""

@@ -28,7 +28,7 @@ from npu_sim.cli.threads import limit_threads
 from npu_sim.files.writing import write_text
 from npu_sim.framework.target import CoreOrder
 from npu_sim.language import say
-from npu_sim.show.certificate import SHOWN_CLASSES, certificate_lines
+from npu_sim.show.certificate import SHOWN_CLASSES, certificate_lines, certificates_headline
 from npu_sim.show.forms.layout import Paragraph, lines_table
 from npu_sim.show.precision import precision_meanings
 from npu_sim.show.rows import rows_csv, rows_view
@@ -150,17 +150,17 @@ def certificate_command(operator: str, arguments: Arguments, options: Certificat
         )
     )
     found, lines = len(certificates), list(certificate_lines(certificates))
-    headline = say("{operator}: {found} classes of elements", operator=operator, found=found)
+    headline = certificates_headline(operator, found)
     data = {"certificates": [certificate.as_dict() for certificate in certificates]}
     reproducing = command_on(options.profile(), core_order=options.core_order, seed=options.seed)
     write_report(options.report, lambda: study_report(headline, lines, data, reproducing))
     if options.json:
         print_json("study", {"operator": operator, **data})
     else:
-        listed = lines_table(lines[: 2 * SHOWN_CLASSES])
+        listed = ("", lines_table(lines[: 2 * SHOWN_CLASSES])) if lines else ()
         more = found - SHOWN_CLASSES
         rest = [say("{count} more classes: --json or --report", count=more)] if more > 0 else []
-        print_text(Paragraph(headline, "bold green"), "", listed, *rest)
+        print_text(Paragraph(headline, "bold green"), *listed, *rest)
 
 
 def _call(operator: str, arguments: Arguments, options: StudyOptions) -> dict[str, Any]:

@@ -149,7 +149,7 @@ class Table:
         width = options.max_width - self.indent
         widths = column_widths(columns, rows, width)
         is_wide = self.is_lines and WIDE < options.max_width < UNLIMITED
-        if widths is not None and is_wide:
+        if widths and is_wide:
             widths = [*_capped(widths[:-1], rows), widths[-1]]
         styles = [*self.styles, *[""] * (len(rows) - len(self.styles))]
         if widths is not None:
