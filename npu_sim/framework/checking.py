@@ -46,11 +46,10 @@ def check(operator: Operator, arguments: Arguments, target: Target) -> Case:
     NotModelledError
         See :meth:`Operator.on`.
     """
-    declared = operator.on(target.profile)
     signature = cache_key(arguments)
     if signature is None:
-        return check_uncached(declared, arguments, target)
-    return _cached_case(declared, signature, target)
+        return check_uncached(operator.on(target.profile), arguments, target)
+    return _cached_case(operator, signature, target)
 
 
 def check_uncached(operator: Operator, arguments: Arguments, target: Target) -> Case:
@@ -107,7 +106,7 @@ def _dtype_mask(operator: Operator, profile: Profile) -> int:
 def _cached_case(operator: Operator, signature: Signature, target: Target) -> Case:
     names_given, values, *_ = signature
     arguments = Arguments(zip(names_given, values, strict=True))
-    return check_uncached(operator, arguments, target)
+    return check_uncached(operator.on(target.profile), arguments, target)
 
 
 @cache

@@ -9,13 +9,20 @@ import inspect
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import CALL_OPTIONS, Attribute, Tensor, tensor_of
 from npu_sim.framework.checking import check
-from npu_sim.framework.execution import Result, Stopwatch
+from npu_sim.framework.execution import (
+    Prepared,
+    Result,
+    Stopwatch,
+    arrays_of,
+    compute_case,
+    outputs_of,
+)
 from npu_sim.framework.inference import arguments_of, require_given
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import CoreOrder, Limits, target_of
@@ -24,9 +31,6 @@ from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.loading import load_operator
 from npu_sim.plans.model import Plan
 from npu_sim.status import without_internal_frames
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Prepared
 
 
 @without_internal_frames
@@ -111,8 +115,6 @@ def run(
         With the product's status when the call is refused, 361001 when the data is out of bounds;
         ``out`` is then untouched.
     """
-    from npu_sim.framework.execution import arrays_of, compute_case
-
     declared = load_operator(operator)
     if any(isinstance(arguments.get(name), str | TensorSpec) for name in declared.input_names):
         from npu_sim.operators.shared.generate import with_data
@@ -140,7 +142,7 @@ def prepare(
     seed: int = 0,
     limits: Limits = "documented",
     **arguments: Any,
-) -> "Prepared":
+) -> Prepared:
     """Check and tile a call once, for any number of runs with the same shapes and dtypes.
 
     Parameters
@@ -159,8 +161,6 @@ def prepare(
     AclnnError
         With the product's status when the call is refused.
     """
-    from npu_sim.framework.execution import Prepared
-
     declared = load_operator(operator)
     built = arguments_of(declared, arguments, infer=True)
     target = target_of(product, soc, release, deterministic, limits, core_order, seed)
@@ -170,8 +170,6 @@ def prepare(
 @without_internal_frames
 def _outputs(declared: Operator, arguments: dict[str, Any]) -> Any:
     """Like :func:`run`, but return only the results; ``arguments`` include the options."""
-    from npu_sim.framework.execution import outputs_of
-
     options = {name: arguments.pop(name, default) for name, default in CALL_OPTIONS.items()}
     out = options.pop("out")
     require_given(declared, arguments)

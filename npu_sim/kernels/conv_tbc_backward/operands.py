@@ -79,61 +79,67 @@ def channel_block(operand: Stored, rounding: int) -> int:
     return CHANNEL_BLOCK_BYTES // (2 if is_fp16 else operand.dtype.itemsize)
 
 
-class Packing(NamedTuple):
-    """Layout of packed operands.
+class Tiles(NamedTuple):
+    """An operand, and where it is packed as tiles of ``width`` channels.
 
     A visit (see `weight`) is one sample on the time steps START..STOP. Its packed row r holds time
     ``START - shift + r``; the last one is before ``STOP - shift + halo``.
     """
 
+    values: Stored
+    """(time, B, C), as stored."""
+    packed: Floats
+    """(visits, tiles, rows, width), to be written. Rows whose time is outside ``values`` are
+    not."""
     halo: int
     """Time steps packed in addition to those of the visit."""
     shift: int
     """Time steps by which the first packed row precedes START: the padding."""
-    width: int
-    """Channels of a tile."""
-    rounding: int
-    """EXACT, TO_HF32, TO_FP16 or TO_FP16_SATURATED."""
 
 
-@kernel
-def _pack_pieces(
-    thread: int, values: Stored, visits: Integers, packing: Packing, rows: Floats, packed: Floats
-) -> None:
+@device_function
+def _pack(thread: int, tiles: Tiles, visits: Integers, rounding: int, rows: Floats) -> None:
     """Pack every len(rows)-th piece of PIECE rows of time, of all visits; ``rows`` is scratch."""
-    width, channels = packing.width, values.shape[2]
-    row = rows[thread]
+    values, packed = tiles.values, tiles.packed
+    width, channels, row = packed.shape[3], values.shape[2], rows[thread]
     clear(row)
     for begin in range(thread * PIECE, len(values), len(rows) * PIECE):
         for number in range(len(visits)):
-            first = visits[number, START] - packing.shift
-            visit_stop = visits[number, STOP] - packing.shift + packing.halo
+            first = visits[number, START] - tiles.shift
+            visit_stop = visits[number, STOP] - tiles.shift + tiles.halo
             for time in range(max(first, begin), min(visit_stop, begin + PIECE, len(values))):
-                round_row(values[time, visits[number, SAMPLE]], row[:channels], packing.rounding)
+                round_row(values[time, visits[number, SAMPLE]], row[:channels], rounding)
                 for tile in range(packed.shape[1]):
                     for column in range(width):
                         value = row[tile * width + column]
                         packed[number, tile, time - first, column] = value
 
 
-def pack_tiles(values: Stored, visits: Integers, packing: Packing, packed: Floats) -> None:
-    """Round the rows of each visit's sample and arrange them in tiles of ``width`` channels.
+@kernel
+def _pack_both(
+    thread: int, first: Tiles, second: Tiles, visits: Integers, rounding: int, rows: Floats
+) -> None:
+    """Pack a thread's pieces of two operands."""
+    _pack(thread, first, visits, rounding, rows)
+    _pack(thread, second, visits, rounding, rows)
+
+
+def pack_tiles(first: Tiles, second: Tiles, visits: Integers, rounding: int) -> None:
+    """Round the rows of each visit's sample, of two operands, and arrange them in tiles.
 
     Parameters
     ----------
-    values : (time, B, C)
-        As stored.
+    first, second : Tiles
+        The operands.
     visits : int64 (visits, 3)
         Columns SAMPLE, START and STOP.
-    packing : Packing
-        Layout.
-    packed : float32 (visits, tiles, rows, stride)
-        Stride is at least ``width``. Rows whose time is outside ``values`` and columns beyond
-        ``width`` are not written.
+    rounding : int
+        EXACT, TO_HF32, TO_FP16 or TO_FP16_SATURATED.
     """
-    threads = threads_for(values.nbytes)
-    rows = thread_scratch(threads, packed.shape[1] * packing.width)
-    _pack_pieces.over(threads, values, visits, packing, rows, packed)
+    threads = threads_for(first.values.nbytes + second.values.nbytes)
+    channels = [tiles.packed.shape[1] * tiles.packed.shape[3] for tiles in (first, second)]
+    rows = thread_scratch(threads, max(channels))
+    _pack_both.over(threads, first, second, visits, rounding, rows)
 
 
 # --- Work queue ---

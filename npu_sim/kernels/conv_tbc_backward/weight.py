@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.conv_tbc_backward.operands import START, STOP, Packing, pack_tiles, take
+from npu_sim.kernels.conv_tbc_backward.operands import START, STOP, Tiles, pack_tiles, take
 from npu_sim.kernels.conv_tbc_backward.register_tile import (
     PACKED_STEPS,
     TILE_COLUMNS,
@@ -218,16 +218,22 @@ GROUP_BYTES = 1 << 23
 """Packed operands held at a time, unless a single visit is larger."""
 
 
+class Blocks(NamedTuple):
+    """Blocks of gradWeight, and where their sums are."""
+
+    ranges: Integers
+    """From `cut_output`."""
+    starts: Integers
+    """(blocks + 1,): first sum of each block."""
+
+
 class Schedule(NamedTuple):
     """Visits and blocks of gradWeight. Cached between calls, so arrays must not be modified."""
 
     visits: Integers
     ends: Integers
     """1 for a visit with which a slot or a core ends."""
-    blocks: Integers
-    """From `cut_output`."""
-    starts: Integers
-    """(blocks + 1,): first sum of each block."""
+    blocks: Blocks
     size: int
     """Sums of all blocks."""
     group: int
@@ -273,9 +279,8 @@ def schedule(
         group = len(visits)
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     part_size = int(sizes.max()) * (split.cores if is_random else split.restarts)
-    return Schedule(
-        visits, ends, blocks, starts, int(sizes.sum()), group, x_shape, grad_shape, part_size
-    )
+    numbers = int(sizes.sum()), group, x_shape, grad_shape, part_size
+    return Schedule(visits, ends, Blocks(blocks, starts), *numbers)
 
 
 class Block(NamedTuple):
@@ -449,8 +454,8 @@ def _zeros(size: int) -> Floats:
 
 
 @device_function
-def _block(plan: Schedule, number: int) -> Block:
-    line = plan.blocks[number]
+def _block(blocks: Blocks, number: int) -> Block:
+    line = blocks.ranges[number]
     return Block(line[0], line[1], line[2], line[3], line[4], line[5])
 
 
@@ -458,7 +463,7 @@ def _block(plan: Schedule, number: int) -> Block:
 def _multiply(
     thread: int,
     operands: Operands,
-    plan: Schedule,
+    blocks: Blocks,
     restarts: bool,
     sums: Sums,
     queue: Integers,
@@ -472,8 +477,9 @@ def _multiply(
     """
     parts, none = all_parts[thread], sums.sums[:0]
     number = take(queue)
-    while number < len(plan.blocks):
-        block, start, stop = _block(plan, number), plan.starts[number], plan.starts[number + 1]
+    while number < len(blocks.ranges):
+        block = _block(blocks, number)
+        start, stop = blocks.starts[number], blocks.starts[number + 1]
         running = sums.running[start:stop]
         in_memory, slots = (sums.sums[start:stop], running) if restarts else (none, none)
         accumulators = Accumulators(parts if restarts else running, 0, restarts)
@@ -489,7 +495,7 @@ def _multiply(
 def _multiply_random(
     thread: int,
     operands: Operands,
-    plan: Schedule,
+    blocks: Blocks,
     orders: Integers,
     sums: Floats,
     queue: Integers,
@@ -501,9 +507,9 @@ def _multiply_random(
     """
     parts, none = all_parts[thread], sums[:0]
     number = take(queue)
-    while number < len(plan.blocks):
-        block, start = _block(plan, number), plan.starts[number]
-        size, core = plan.starts[number + 1] - start, 0
+    while number < len(blocks.ranges):
+        block, start = _block(blocks, number), blocks.starts[number]
+        size, core = blocks.starts[number + 1] - start, 0
         clear(parts[: orders.shape[2] * size])
         for visit in range(len(operands.visits)):
             accumulators = Accumulators(parts, core * size, False)
@@ -522,10 +528,10 @@ def _multiply_random(
 
 @kernel
 def _store(
-    number: int, plan: Schedule, sums: Floats, slotted: Floats, tail: Flags, out: Stored
+    number: int, blocks: Blocks, sums: Floats, slotted: Floats, tail: Flags, out: Stored
 ) -> None:
     """Round the sums of a block to the dtype of the output; in ``tail`` take those of slots."""
-    block, start = _block(plan, number), plan.starts[number]
+    block, start = _block(blocks, number), blocks.starts[number]
     for tap in range(block.first_tap, block.stop_tap):
         for row in range(block.first_in, block.stop_in):
             for first in range(block.first_out, block.stop_out, TILE_COLUMNS):
@@ -586,8 +592,8 @@ def grad_weight(
     for first in range(0, len(plan.visits), plan.group):
         group, queue = slice(first, first + plan.group), np.zeros(1, np.int64)
         visits = plan.visits[group]
-        pack_tiles(x, visits, Packing((taps - 1) * tap_stride, pad, TILE_ROWS, rounding), packed_x)
-        pack_tiles(grad, visits, Packing(0, 0, TILE_COLUMNS, rounding), packed_grad)
+        tiles = Tiles(x, packed_x, (taps - 1) * tap_stride, pad), Tiles(grad, packed_grad, 0, 0)
+        pack_tiles(*tiles, visits, rounding)
         operands = Operands(
             packed_x.reshape(plan.group, -1),
             plan.x_shape[1],
@@ -600,7 +606,7 @@ def grad_weight(
         if is_random:
             orders = arrivals(np.ones(split.cores, np.int64), order, taps * in_channels)
             rows = orders.reshape(taps, in_channels, split.cores)
-            _multiply_random.over(threads, operands, plan, rows, total, queue, parts)
+            _multiply_random.over(threads, operands, plan.blocks, rows, total, queue, parts)
         else:
-            _multiply.over(threads, operands, plan, restarts, sums, queue, parts)
-    _store.over(len(plan.blocks), plan, total, sums.finished, mask, out)
+            _multiply.over(threads, operands, plan.blocks, restarts, sums, queue, parts)
+    _store.over(len(plan.blocks.ranges), plan.blocks, total, sums.finished, mask, out)

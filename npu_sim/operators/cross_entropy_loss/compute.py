@@ -118,10 +118,12 @@ def sums_of(case: Case, setting: Setting, parts: Array) -> Array:
 def _loss(case: Case, sums: Array) -> Array:
     """Return the loss in fp32, each operation rounded (page, "Kernel")."""
     smoothing = to_fp32(case.arguments.label_smoothing)
-    by_class, factor = smoothing / np.float32(case.row.C), smoothing - 1
     loss, weight, smoothed = sums
     with np.errstate(all="ignore"):
-        reduced = loss * factor + smoothed * by_class if smoothing > 0 else -loss
+        reduced = -loss
+        if smoothing > 0:
+            by_class = smoothing / np.float32(case.row.C)
+            reduced = loss * (smoothing - 1) + smoothed * by_class
         return np.asarray(reduced / weight if case.row.reduction == MEAN else reduced)
 
 
@@ -134,8 +136,9 @@ def check_labels(case: Case, target: Array) -> None:
         361001 for a label outside [0, C) that is not ignore_index; the message gives the position
         and value of the first one.
     """
-    outside = np.flatnonzero((target < 0) | (target >= case.row.C))
-    outside = outside[target[outside] != case.arguments.ignore_index]
+    outside = np.flatnonzero(target.view(np.uint64) >= case.row.C)  # negative labels are larger
+    if outside.size:
+        outside = outside[target[outside] != case.arguments.ignore_index]
     if outside.size:
         raise label_failure(case, target, int(outside[0]))
 

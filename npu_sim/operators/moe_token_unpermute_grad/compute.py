@@ -72,7 +72,7 @@ def find_last_writers(
         these rows themselves do not.
     """
     # Without repeated indices, each row has at most one writer, whatever the order.
-    kept = np.flatnonzero((indices >= 0) & (indices < rows)).astype(np.int32)
+    kept = np.flatnonzero(indices.view(np.uint32) < rows)  # negative indices are larger
     entries = np.full(rows, NO_ENTRY, np.int32)
     entries[indices[kept]] = kept  # of several entries, the last in order
     order_dependent_rows = np.zeros(rows, np.bool_)

@@ -34,7 +34,7 @@ def normalised_rows(
 
 def overflowing_rows(x: Array, rstd: Array) -> tuple[Caveat, ...]:
     """Warn of rows whose sum overflows despite finite inputs; rstd is 0 in these rows only."""
-    if rstd.all():
+    if np.count_nonzero(rstd) == rstd.size:
         return ()
     rows = np.flatnonzero(rstd == 0)
     sizes = np.abs(x[rows].astype(np.float32))
