@@ -296,7 +296,10 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
     busy = say(
         "core {core}, the slowest, is busy: {busy}", core=slowest.core, busy=busy_text(timeline)
     )
-    copies = "of the kernel's bound, the busiest copy pipe of the slowest core"
+    copies = (
+        "of the kernel's bound, the busiest copy pipe of the slowest core; that the cores share L2 "
+        "and memory is not counted"
+    )
     mean = say("slowest over mean of {cores} cores", cores=len(timeline.cores))
     read, written = bytes_text(timeline.read_bytes), bytes_text(timeline.written_bytes)
     traffic = say("{read} read, {written} written", read=read, written=written)

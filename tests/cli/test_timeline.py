@@ -198,3 +198,11 @@ def test_a_pipe_without_published_rates_is_unknown_not_idle(cli):
     (a2, ascend) = re.findall(r"MTE2 .*", shown)
     assert "V unknown" not in a2
     assert "V unknown" in ascend
+
+
+@pytest.mark.parametrize("product", ["atlas_a2", "ascend_950"])
+def test_a_bound_says_that_shared_memory_is_not_counted(cli, product):
+    state = [word for name in ("var", "m", "v", "grad") for word in (f"--{name}", "64x64:fp32")]
+    call = ("apply_adam_w_v2", *state, "--step", "1:fp32", "--product", product)
+    text = " ".join(cli("timeline", *call).out.split())
+    assert "that the cores share L2 and memory is not counted" in text
