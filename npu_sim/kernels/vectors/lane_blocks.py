@@ -38,6 +38,7 @@ from npu_sim.kernels.vectors.lanes import (
     Stored,
     always,
     as_lanes,
+    common_lanes,
     common_numbers,
     constant_vector,
     element_address,
@@ -279,19 +280,23 @@ def patterns_at(array: Stored, index: int) -> Patterns:
     return array[index : index + block_length(array)].view(signed)
 
 
-def _same_vectors(a: Any, b: Any) -> PatternsType | LanesType | None:
-    return a if isinstance(a, PatternsType | LanesType) and a == b else None
+def _compared(a: Any, b: Any) -> Any:
+    return a if isinstance(a, PatternsType) and a == b else common_lanes((a, b))
 
 
-def _larger(context: Any, builder: ir.IRBuilder, kinds: Any, a: Any, b: Any) -> ir.Value:
-    is_float = isinstance(kinds[0], LanesType)
-    compare = builder.fcmp_ordered if is_float else builder.icmp_signed
+def _larger(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
+    return _emit_larger(builder, *as_lanes(builder, _compared(*kinds), kinds, values))
+
+
+def _emit_larger(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+    is_pattern = isinstance(a.type.element, ir.IntType)
+    compare = builder.icmp_signed if is_pattern else builder.fcmp_ordered
     return builder.select(compare(">", a, b), a, b)
 
 
-@instruction(_same_vectors, _larger)
+@instruction(_compared, _larger)
 def larger(a: Any, b: Any) -> Any:
-    """Return the larger pattern, or number, of every lane; b where a is nan."""
+    """Return the larger pattern, or number, of every lane; b where one of them is nan."""
     return np.where(a > b, a, b)
 
 
@@ -310,7 +315,7 @@ def _largest(context: Any, builder: ir.IRBuilder, kinds: Any, lanes: Any) -> ir.
             for first in (0, count)
         )
         parts = (builder.shuffle_vector(lanes, lanes, half) for half in halves)
-        lanes = _larger(context, builder, kinds, *parts)
+        lanes = _emit_larger(builder, *parts)
     return builder.extract_element(lanes, I32(0))
 
 
@@ -482,11 +487,11 @@ def _exp_fp64(x: Any) -> Any:
 
 @device_function
 def exp_nearest(x: Any) -> Any:
-    """Return e^x of fp32 lanes below 89, rounded once; subnormal results stay, nan stays.
+    """Return e^x of fp32 lanes of at most 89, rounded once; subnormal results stay, nan stays.
 
     It is the nearest number but for a few arguments in 10^8.
     """
-    return _in_fp32(_exp_fp64(_in_fp64(_within(x, _LOWEST_FP64, _HIGHEST_FP64))))
+    return _in_fp32(_exp_fp64(_in_fp64(larger(_LOWEST_FP64, x))))
 
 
 @device_function
