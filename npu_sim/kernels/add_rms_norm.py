@@ -39,6 +39,8 @@ from npu_sim.kernels.vectors.lanes import (
     Lanes,
     end_streams,
     load_ordered,
+    prefetch,
+    prefetch_ahead,
     rounded,
     saturated,
     splat,
@@ -108,6 +110,9 @@ class Scaled(NamedTuple):
     y: NDArray[Any]
     rstd: np.float32
     settings: Settings
+    x1: Any
+    x2: Any
+    """The same columns of the next row are prefetched while y is written."""
 
 
 @device_function
@@ -125,6 +130,8 @@ def _put_sums(x1: Any, x2: Any, settings: Settings, round_lanes: Any, sums: Floa
     """Write the sums of a row in fp32, rounded if they are squared so, and zeros behind them."""
     for begin in range(0, x1.size, ORDERED_LANES):
         if begin + ORDERED_LANES <= x1.size:
+            prefetch_ahead(x1, begin, ORDERED_LANES)
+            prefetch_ahead(x2, begin, ORDERED_LANES)
             lanes = load_ordered(x1, begin) + load_ordered(x2, begin)
         else:
             for column in range(begin, x1.size):
@@ -207,6 +214,8 @@ def _scale(lanes: Lanes, gamma: Lanes, row: Scaled, round_lanes: Any) -> Lanes:
 @device_function
 def _y_line(inputs: Any, column: int) -> Lanes:
     row, round_lanes = inputs
+    prefetch(row.x1, column + row.x1.size)
+    prefetch(row.x2, column + row.x2.size)
     gamma = load_like(row.gamma, column, row.y)
     return _scale(load_like(row.sums, column, row.y), gamma, row, round_lanes)
 
@@ -236,7 +245,8 @@ def _compute_rows(
     count, chunks, columns = len(rows.x1), len(scratch), rows.x1.shape[1]
     sums, others = scratch[chunk][:columns], scratch[chunk][columns + ORDERED_LANES :]
     for row in range(count * chunk // chunks, count * (chunk + 1) // chunks):
-        _put_sums(rows.x1[row], rows.x2[row], settings, round_lanes, scratch[chunk])
+        x1, x2 = rows.x1[row], rows.x2[row]
+        _put_sums(x1, x2, settings, round_lanes, scratch[chunk])
         total = sum_row(sums, settings, others)
         rstd = root(total, settings.average, settings.epsilon)
         rows.rstd[row] = rstd
@@ -244,7 +254,7 @@ def _compute_rows(
             x = rows.x[row]
             write_row((sums, settings.addend, x), x, settings.streams, _x_line, _x_part)
         y = rows.y[row]
-        inputs = Scaled(sums, rows.gamma, y, rstd, settings), round_lanes
+        inputs = Scaled(sums, rows.gamma, y, rstd, settings, x1, x2), round_lanes
         write_row(inputs, y, settings.streams, _y_line, _y_part)
     end_streams()
 
