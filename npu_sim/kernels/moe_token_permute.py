@@ -38,7 +38,7 @@ def fp32_scores(ids: Ids) -> NDArray[np.int64]:
         value and sorts in the same place.
     """
     scores = ids.astype(np.int64)
-    large = np.flatnonzero((scores > 1 << MANTISSA_BITS) | (scores < -(1 << MANTISSA_BITS)))
+    (large,) = np.nonzero((scores > 1 << MANTISSA_BITS) | (scores < -(1 << MANTISSA_BITS)))
     if not large.size:
         return scores
     values = scores[large]

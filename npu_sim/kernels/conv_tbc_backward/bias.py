@@ -50,8 +50,8 @@ def core_sums(grad: Stored, core_rows: int) -> Floats:
 def _add_in_order(parts: Floats, total: Floats) -> None:
     # Few rows are left, so NumPy is fast enough; it adds them in this order.
     total[...] = parts[0]
-    with np.errstate(over="ignore", invalid="ignore"):
-        for part in parts[1:]:
+    for part in parts[1:]:
+        with np.errstate(over="ignore", invalid="ignore"):
             np.add(total, part, out=total)
 
 

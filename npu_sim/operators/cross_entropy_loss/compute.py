@@ -136,7 +136,7 @@ def check_labels(case: Case, target: Array) -> None:
         361001 for a label outside [0, C) that is not ignore_index; the message gives the position
         and value of the first one.
     """
-    outside = np.flatnonzero(target.view(np.uint64) >= case.row.C)  # negative labels are larger
+    (outside,) = np.nonzero(target.view(np.uint64) >= case.row.C)  # negative labels are larger
     if outside.size:
         outside = outside[target[outside] != case.arguments.ignore_index]
     if outside.size:

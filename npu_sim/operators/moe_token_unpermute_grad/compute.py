@@ -72,11 +72,11 @@ def find_last_writers(
         these rows themselves do not.
     """
     # Without repeated indices, each row has at most one writer, whatever the order.
-    kept = np.flatnonzero(indices.view(np.uint32) < rows)  # negative indices are larger
+    (kept,) = np.nonzero(indices.view(np.uint32) < rows)  # negative indices are larger
     entries = np.full(rows, NO_ENTRY, np.int32)
     entries[indices[kept]] = kept  # of several entries, the last in order
     order_dependent_rows = np.zeros(rows, np.bool_)
-    unwritten = np.flatnonzero(entries == NO_ENTRY)
+    (unwritten,) = np.nonzero(entries == NO_ENTRY)
     if rows - unwritten.size == kept.size:
         return LastWriters(entries, order_dependent_rows, unwritten, 0)
     # Rows written more than once: the last entry of the core that arrives last.
@@ -125,7 +125,7 @@ def compute(run: Run) -> None:
         check_indices(indices, "permuted_tokens")
         writers = find_last_writers(indices, tiling.rows, find_stops, run.order)
     sums = write_gradients(run, writers, tiling.piece_columns)
-    dropped = np.flatnonzero(indices >= tiling.rows)
+    (dropped,) = np.nonzero(indices >= tiling.rows)
     run.caveats = (
         *dropped_indices(dropped, tiling.rows),
         *lost_rows(writers),
