@@ -124,7 +124,16 @@ def time_bars(matrix: Matrix) -> Bars:
     parts = (part for group in groups for bar in group.bars for part in bar.parts)
     if compared is not None and any(part.colour.endswith("apart") for part in parts):
         return Bars(tuple(groups), legend=(("c0", SAME), ("c0 apart", APART)))
-    return Bars(tuple(groups), "Lower bounds of all calls of each operator.")
+    coverages = {
+        coverage for row in times.values() for t in row.values() for coverage in t.coverages
+    }
+    caption = "Lower bounds of all calls of each operator."
+    if compared is None and len(coverages) > 1:
+        caption = (
+            "Lower bounds of all calls of each operator. A percentage is the share among the bars "
+            "that have one."
+        )
+    return Bars(tuple(groups), caption)
 
 
 def _operator_times(

@@ -62,6 +62,7 @@ def test_only_whole_bounds_have_shares_beside_partial_ones(matrices):
     assert texts["moe_token_permute"].endswith("without sort_and_merge")
     shares = [float(texts[name].split(", ")[1][:-2]) for name in ("rms_norm_grad", "swi_glu")]
     assert sum(shares) == pytest.approx(100, abs=0.2)
+    assert time_bars(matrices["A2"]).caption.endswith("the share among the bars that have one.")
 
 
 def test_solid_parts_count_the_same_work(matrices):
@@ -135,3 +136,20 @@ def test_bars_begin_and_end_alike_whatever_their_names(browser, tmp_path, matric
     assert len(places) == len(CALLS)
     assert places[0][1] - places[0][0] > width / 2
     assert all(place == pytest.approx(places[0], abs=0.1) for place in places)
+
+
+def test_values_with_marks_end_at_the_right_edge_of_a_phone_page(browser, tmp_path, matrices):
+    page = tmp_path / "page.html"
+    page.write_text(render(preflight_report(matrices["A2,950"])), encoding="utf-8")
+    browser.open(page.as_uri())
+    metrics = {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    found = browser.driver.execute_script(
+        """
+        return [...document.querySelectorAll(".bars .track")].map((track) => [
+            track.getBoundingClientRect().right,
+            track.nextElementSibling.getBoundingClientRect().right]);
+        """
+    )
+    assert found
+    assert all(value == pytest.approx(bar, abs=1) for bar, value in found)
