@@ -41,6 +41,7 @@ from npu_sim.kernels.embedding_dense_backward.sums import (
     Run,
     Runs,
     narrow_sum,
+    rows_in_order,
     sum_block,
     sum_line,
     sum_runs,
@@ -276,7 +277,7 @@ def sum_parts(grad: Stored, marked: Integers, staged: Staged, out: Stored) -> No
     """Write the staged rows of ``out``; other rows stay as they are."""
     if not staged.indices.size:
         return
-    rows = MarkedRows(grad.reshape(-1), grad.shape[1], marked)
+    rows = rows_in_order(grad, marked)
     if rows.dim * out.itemsize < LINE_BYTES:
         _sum_narrow_staged.over(staged.indices.size * rows.dim, rows, staged, out.reshape(-1))
     else:
