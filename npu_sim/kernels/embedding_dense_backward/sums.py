@@ -80,7 +80,7 @@ class MarkedRows(NamedTuple):
     marked: Integers
     """Slots: the row of grad each one names, and the ends of chunks."""
     later: Integers
-    """The slots from the prefetch distance on: with a slot, the row of the same place is prefetched."""
+    """The slots from the prefetch distance on; with a slot, the row of its place is prefetched."""
 
 
 def rows_in_order(grad: Stored, marked: Integers) -> MarkedRows:
