@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 from math import log10
 
 import numpy as np
@@ -318,6 +319,26 @@ def test_nothing_scrolls_sideways(page):
         set_width(browser, width)
         waiting = WebDriverWait(browser.driver, 10, 0.02)  # curves are resized after the page
         assert waiting.until(lambda driver, width=width: driver.execute_script(fits, width))
+
+
+def test_the_numbers_of_a_logarithmic_axis_do_not_touch_on_a_phone_page(browser, tmp_path):
+    sizes = [128, 256, 1000, 5000, 12800]
+    axis = Axis("col", is_log=True)
+    chart = curve_chart(axis, Axis("bytes"), [curve("a", sizes, sizes)], caption="a curve")
+    report = tmp_path / "curve.html"
+    report.write_text(render(Document("a", "a", (Section("Curve", (chart,)),))), encoding="utf-8")
+    browser.open(report.as_uri())
+    ends = """
+        const texts = [...document.querySelectorAll("svg.curves text.caption[y]")];
+        const title = texts.find((node) => node.textContent === "col");
+        return texts.filter((node) => title.getAttribute("y") - node.getAttribute("y") === 19)
+            .map((node) => node.getBoundingClientRect()).map((box) => [box.left, box.right]);
+    """
+    for width in (360, 390, 1366):
+        set_width(browser, width)
+        boxes = browser.driver.execute_script(ends)
+        assert len(boxes) > 1
+        assert all(right + 4 < left for (_, right), (left, _) in pairwise(boxes))
 
 
 def test_pictures_that_scroll_have_a_sign_on_narrow_pages(page):

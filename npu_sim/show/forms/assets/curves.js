@@ -18,7 +18,8 @@ const drawCurves = (() => {
       if (last - first > 2) return powers;
       const marks = [1, 2, 5].flatMap((digit) => [...Array(last - first + 3).keys()].map((more) => digit * 10 ** (first + more - 1))).map((at) => [at, turnOf(axis)(at)]);
       const inside = marks.filter(([, place]) => place >= low && place <= high).sort(([one], [other]) => one - other);
-      if (inside.length > 1) return inside;
+      const each = Math.ceil(inside.length / Math.max(most, 2));
+      if (inside.length > 1) return inside.filter((mark, number) => number % each === 0);
     }
     return ticks(value(low), value(high), most).map((at) => [at, turnOf(axis)(at)]);
   }
