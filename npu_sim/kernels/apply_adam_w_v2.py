@@ -16,13 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel, threads_for
-from npu_sim.kernels.vectors.lane_blocks import (
-    count_magnitudes,
-    maximum,
-    square_root,
-    ties_away,
-    zero_below,
-)
+from npu_sim.kernels.vectors.lane_blocks import count_magnitudes, maximum, square_root, zero_below
 from npu_sim.kernels.vectors.lanes import (
     LINE_BYTES,
     ONE,
@@ -33,8 +27,11 @@ from npu_sim.kernels.vectors.lanes import (
     end_streams,
     load_ordered,
     prefetch_ahead,
+    store_away,
     store_ordered,
+    stream_away,
     stream_ordered,
+    ties_away,
 )
 from npu_sim.numbers.arrays import address_of
 from npu_sim.numbers.scalars import FP32_INFINITY, FP32_MAGNITUDE, narrow, widen
@@ -148,8 +145,8 @@ def _load_one(array: Stored, index: int) -> np.float32:
 
 
 @device_function
-def _store_one(array: Stored, index: int, value: np.float32, streams: bool) -> None:
-    array[index] = narrow(value, array)
+def _store_one(array: Stored, index: int, value: np.float32, away: bool, streams: bool) -> None:
+    array[index] = narrow(ties_away(value) if away else value, array)
 
 
 @device_function
@@ -159,9 +156,14 @@ def _load_lanes(array: Stored, index: int) -> Lanes:
 
 
 @device_function
-def _store_lanes(array: Stored, index: int, lanes: Lanes, streams: bool) -> None:
+def _store_lanes(array: Stored, index: int, lanes: Lanes, away: bool, streams: bool) -> None:
     if streams:
-        stream_ordered(array, index, lanes)
+        if away:
+            stream_away(array, index, lanes)
+        else:
+            stream_ordered(array, index, lanes)
+    elif away:
+        store_away(array, index, lanes)
     else:
         store_ordered(array, index, lanes)
 
@@ -193,12 +195,11 @@ def _update(
     found = _step_of(old, g * s.sign, s, arithmetic, amsgrad)
     overflows += count_magnitudes(g, SQUARE_OVERFLOWS, FP32_INFINITY - SQUARE_OVERFLOWS)
     underflows += count_magnitudes(found.v, 1, s.vanishing)
-    put(new.var, index, ties_away(found.var) if ties.var else found.var, streams)
-    put(new.m, index, ties_away(found.m) if ties.m else found.m, streams)
-    put(new.v, index, ties_away(found.v) if ties.v else found.v, streams)
+    put(new.var, index, found.var, ties.var, streams)
+    put(new.m, index, found.m, ties.m, streams)
+    put(new.v, index, found.v, ties.v, streams)
     if amsgrad:
-        norm = found.max_grad_norm
-        put(new.max_grad_norm, index, ties_away(norm) if ties.max_grad_norm else norm, streams)
+        put(new.max_grad_norm, index, found.max_grad_norm, ties.max_grad_norm, streams)
     return Counts(overflows, underflows, moments)
 
 

@@ -550,22 +550,6 @@ def _constant(like: ir.Value, value: int) -> ir.Constant:
     return constant_vector(I32, like.type.count, value) if is_vector else I32(value)
 
 
-def _ties_away(context: Any, builder: ir.IRBuilder, kinds: Any, x: Any) -> ir.Value:
-    bits = _patterns(builder, x)
-    half = builder.lshr(bits, _constant(bits, BF16_SHIFT - 1))
-    return builder.bitcast(builder.or_(bits, builder.and_(half, _constant(bits, 1))), x.type)
-
-
-@instruction(common_numbers, _ties_away)
-def ties_away(x: Any) -> Any:
-    """Return numbers that round to nearest even in bf16 as ``x`` does with ties away from zero.
-
-    Where the highest bit that is rounded off is set, so is the last one: above a tie, not at it.
-    """
-    bits = x.view(np.uint32)
-    return (bits | (bits >> np.uint32(BF16_SHIFT - 1)) & np.uint32(1)).view(np.float32)
-
-
 def _counted(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
     bits = _patterns(builder, values[0])
     first, count = (builder.trunc(value, I32) for value in values[1:])

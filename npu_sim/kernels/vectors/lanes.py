@@ -399,6 +399,21 @@ def round_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.Va
     )
     below_half = constant_vector(I32, count, (1 << (BF16_SHIFT - 1)) - 1)
     rounded = builder.add(bits, builder.add(last, below_half))
+    return _unless_nan(builder, lanes, bits, rounded)
+
+
+def _round_away_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.Value:
+    """Emit the rounding to nearest, ties away from zero, a :data:`Rounding`."""
+    bits = builder.bitcast(lanes, ir.VectorType(I32, count))
+    rounded = builder.add(bits, constant_vector(I32, count, 1 << (BF16_SHIFT - 1)))
+    return _unless_nan(builder, lanes, bits, rounded)
+
+
+def _unless_nan(
+    builder: ir.IRBuilder, lanes: ir.Value, bits: ir.Value, rounded: ir.Value
+) -> ir.Value:
+    """Emit rounded bits, or those of nan where a lane is nan."""
+    count = bits.type.count
     sign = builder.and_(bits, constant_vector(I32, count, FP32_SIGN))
     nan = builder.or_(sign, constant_vector(I32, count, BF16_NAN << BF16_SHIFT))
     return builder.select(builder.fcmp_unordered("uno", lanes, lanes), nan, rounded)
@@ -671,11 +686,11 @@ def _ordered_lanes(array: Any, _index: Any, lanes: Any) -> Any:
 
 
 def _store_ordered(
-    streams: bool, context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any
+    rounding: Rounding, streams: bool, context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any
 ) -> None:
     array, index, lanes = values
     if kinds[0].dtype == types.uint16:
-        words = round_to_bfloat(builder, lanes, ORDERED_LANES)
+        words = rounding(builder, lanes, ORDERED_LANES)
         upper = builder.lshr(words, constant_vector(I32, ORDERED_LANES, BF16_SHIFT))
         bits = builder.trunc(upper, ir.VectorType(_I16, ORDERED_LANES))
     else:
@@ -684,13 +699,13 @@ def _store_ordered(
     _store_bits(streams, builder, kinds[0], lanes, address, bits)
 
 
-@instruction(_ordered_lanes, partial(_store_ordered, False))
+@instruction(_ordered_lanes, partial(_store_ordered, round_to_bfloat, False))
 def store_ordered(array: Stored, index: int, lanes: Floats) -> None:
     """Round lanes in the order of the elements once and store them from ``index`` on."""
     store(array, index, lanes)
 
 
-@instruction(_ordered_lanes, partial(_store_ordered, True))
+@instruction(_ordered_lanes, partial(_store_ordered, round_to_bfloat, True))
 def stream_ordered(array: Stored, index: int, lanes: Floats) -> None:
     """Like `store_ordered`, with non-temporal stores.
 
@@ -698,6 +713,34 @@ def stream_ordered(array: Stored, index: int, lanes: Floats) -> None:
     must follow.
     """
     store(array, index, lanes)
+
+
+@instruction(_ordered_lanes, partial(_store_ordered, _round_away_to_bfloat, False))
+def store_away(array: Stored, index: int, lanes: Floats) -> None:
+    """Like `store_ordered`, with ties of bf16 rounded away from zero."""
+    store(array, index, ties_away(lanes) if array.dtype == np.uint16 else lanes)
+
+
+@instruction(_ordered_lanes, partial(_store_ordered, _round_away_to_bfloat, True))
+def stream_away(array: Stored, index: int, lanes: Floats) -> None:
+    """Like `stream_ordered`, with ties of bf16 rounded away from zero."""
+    store_away(array, index, lanes)
+
+
+def _ties_away(context: Any, builder: ir.IRBuilder, kinds: Any, x: Any) -> ir.Value:
+    bits = builder.bitcast(x, I32)
+    half = builder.lshr(bits, I32(BF16_SHIFT - 1))
+    return builder.bitcast(builder.or_(bits, builder.and_(half, I32(1))), x.type)
+
+
+@instruction(lambda x: x if x == types.float32 else None, _ties_away)
+def ties_away(x: Any) -> Any:
+    """Return a number that rounds to nearest even in bf16 as ``x`` does with ties away from zero.
+
+    Where the highest bit that is rounded off is set, so is the last one: above a tie, not at it.
+    """
+    bits = x.view(np.uint32)
+    return (bits | (bits >> np.uint32(BF16_SHIFT - 1)) & np.uint32(1)).view(np.float32)
 
 
 @instruction(
