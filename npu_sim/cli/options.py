@@ -211,10 +211,26 @@ def seed_of(typed: str | int) -> int:
     return seed
 
 
+def require_one_form(context: typer.Context, value: bool) -> bool:
+    """Check that an answer is not printed in two forms; raise UsageError when it is."""
+    if value and (context.params.get("json") or context.params.get("csv")):
+        raise UsageError(
+            "csv",
+            "{first} and {second} exclude each other",
+            "leave one of them out",
+            first="--json",
+            second="--csv",
+        )
+    return value
+
+
 # Options of several commands that are not as their functions state them.
 
-Json = Annotated[bool, typer.Option(help="Print JSON instead of text.")]
-Csv = Annotated[bool, typer.Option(help="Print CSV with raw numbers in place of text.")]
+Json = Annotated[bool, typer.Option(help="Print JSON instead of text.", callback=require_one_form)]
+Csv = Annotated[
+    bool,
+    typer.Option(help="Print CSV with raw numbers in place of text.", callback=require_one_form),
+]
 Seed = Annotated[
     int,
     typer.Option(

@@ -288,3 +288,11 @@ def test_a_model_without_its_file_is_missing(cli, tmp_path):
     assert "missing.json: cannot be read: No such file or directory" in " ".join(
         outcome.err.split()
     )
+
+
+@pytest.mark.parametrize("command", ["plan", "diff", "limits"])
+@pytest.mark.parametrize("forms", [("--csv", "--json"), ("--json", "--csv")])
+def test_one_form_of_an_answer_is_printed(cli, command, forms):
+    outcome = cli(command, *RUN, *forms)
+    assert outcome.code == 64
+    assert "--json and --csv exclude each other" in outcome.out + outcome.err
