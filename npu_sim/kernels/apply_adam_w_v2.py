@@ -179,9 +179,10 @@ def _update(
     load: Any,
     put: Any,
 ) -> Counts:
-    """Update the elements that ``load(array, index)`` returns and ``put`` stores, constants.
+    """Update elements; return ``counts`` with those of these elements.
 
-    Returns ``counts`` with those of these elements.
+    ``load(array, index)`` returns the elements and ``put(array, index, values, away, streams)``
+    stores them: constants of the kernel, for lanes or for one element.
     """
     (var, m, v, norm), grad = inputs
     new, ties, streams = outputs
@@ -228,11 +229,10 @@ def apply_adam_w(
     """Compute a step on 1-D storage arrays; ``new`` may have the memory of ``old``."""
     threads = threads_for(sum(array.nbytes for array in (*old, grad, *new)))
     counts = np.zeros((threads, len(Counts._fields)), np.int64)
-    written = [out for out in new if out.size]
     streams = (
         new.var.nbytes > STREAM_BYTES
         and address_of(old.var) != address_of(new.var)
-        and all(address_of(out) % LINE_BYTES == 0 for out in written)
+        and all(address_of(out) % LINE_BYTES == 0 for out in new)  # an empty one's is 0
     )
     ties = State(*(out.dtype == np.uint16 and arithmetic.rounds_half_away for out in new))
     inputs, outputs = Inputs(old, grad), Outputs(new, ties, streams)
