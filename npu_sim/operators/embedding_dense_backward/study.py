@@ -21,7 +21,6 @@ from npu_sim.framework.vocabulary import (
     core_ranges,
     kernel_input,
 )
-from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
 from npu_sim.operators.embedding_dense_backward.declaration import CAST_LIMIT_BYTES, KERNEL_GRAD
 from npu_sim.operators.embedding_dense_backward.plan import EXACT_COUNT
 from npu_sim.operators.shared.open_rules import any_order
@@ -66,6 +65,7 @@ def parts(call: StudyCall, result: Result, output: str) -> Iterator[Parts]:
     """Yield the chunks of every order-dependent row of the gradient, some rows at a time."""
     from npu_sim.kernels.embedding_dense_backward.grouping import group_rows, mark_chunks
     from npu_sim.kernels.embedding_dense_backward.sums import sum_chunks
+    from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
 
     row, cut = call.case.row, cut_of(call.case)
     grad = kernel_input(call.tensors["grad"]).reshape(row.rows, row.dim)
@@ -238,6 +238,7 @@ def claims_of_rows(
     It returns the function from a run to its tree, which returns None for a run without a claim.
     """
     from npu_sim.kernels.embedding_dense_backward.grouping import group_rows
+    from npu_sim.operators.embedding_dense_backward.compute import checked_indices
 
     case = call.case
     if case.empty:
