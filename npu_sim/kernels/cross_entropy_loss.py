@@ -130,14 +130,12 @@ class Row(NamedTuple):
     first: np.float32
     second: np.float32
     least_exp: np.float32
-    ahead: int
-    """Distance in columns at which x is prefetched with exp: the next row has the same columns."""
 
 
 @device_function
 def _exp_at(row: Row, column: int) -> Any:
-    """Return exp(x - first) of a group of columns."""
-    prefetch_lines(row.x, column + row.ahead, GROUP_LANES)
+    """Return exp(x - first) of a group of columns; prefetch those of the next row."""
+    prefetch_lines(row.x, column + row.x.size, GROUP_LANES)
     return zero_below(exp_nearest(load_group(row.x, column) - row.first), row.least_exp)
 
 
@@ -168,7 +166,7 @@ def _write_terms(row: Row, begin: int, end: int, values: Floats, terms_at: Any) 
         if row.weight.size > 0:
             copies[GROUP_LANES + column] = row.weight[begin + column]
     weight = copies[GROUP_LANES : 2 * GROUP_LANES if row.weight.size > 0 else GROUP_LANES]
-    copy = Row(copies[:GROUP_LANES], weight, row.first, row.second, row.least_exp, 0)
+    copy = Row(copies[:GROUP_LANES], weight, row.first, row.second, row.least_exp)
     store_lanes(values, 0, terms_at(copy, 0))
 
 
@@ -307,12 +305,12 @@ def _compute_rows(
     for number in range(count * chunk // chunks, count * (chunk + 1) // chunks):
         x, label = rows.x[number], labels.target[number]
         highest = _maximum(x, form.lowest)
-        exps = Row(x, labels.weight, highest, ZERO, form.least_exp, x.size)
+        exps = Row(x, labels.weight, highest, ZERO, form.least_exp)
         logarithm = _logarithm(sum_row(exps, split, values, lanes, _exp_at))
         parts[MAXIMUM, number], parts[LOGARITHM, number] = highest, logarithm
         first = highest if form.is_two_step else logarithm + highest
         second = logarithm if form.is_two_step else ZERO
-        row = Row(x, labels.weight, first, second, ZERO, 0)
+        row = Row(x, labels.weight, first, second, ZERO)
         write_row(row, rows.log_prob[number], streams, _line_of, _part_of)
         if label == labels.ignored:
             parts[LOSS, number], parts[WEIGHT, number] = form.ignored_loss, ZERO
