@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import device_function, kernel, threads_for
+from npu_sim.kernels.engine.compile import inlined_function, kernel, threads_for
 from npu_sim.kernels.vectors.lane_blocks import count_magnitudes, maximum, square_root, zero_below
 from npu_sim.kernels.vectors.lanes import (
+    AHEAD_BYTES,
     LINE_BYTES,
     ONE,
     ORDERED_LANES,
@@ -26,7 +27,7 @@ from npu_sim.kernels.vectors.lanes import (
     Stored,
     end_streams,
     load_ordered,
-    prefetch_ahead,
+    prefetch,
     store_away,
     store_ordered,
     stream_away,
@@ -111,13 +112,13 @@ class Arithmetic(NamedTuple):
     """Results in bf16 are rounded to nearest, ties away from zero, not to even."""
 
 
-@device_function
+@inlined_function
 def _flushed(x: Any) -> Any:
     """Return numbers, or for subnormal ones the zero of their sign."""
     return zero_below(x, SMALLEST_NORMAL)
 
 
-@device_function
+@inlined_function
 def _step_of(old: State, g: Any, s: Scalars, arithmetic: Arithmetic, amsgrad: bool) -> Any:
     """Return the new state in fp32, of lanes or of one element.
 
@@ -139,23 +140,23 @@ def _step_of(old: State, g: Any, s: Scalars, arithmetic: Arithmetic, amsgrad: bo
     return State(var, m, v, second)
 
 
-@device_function
+@inlined_function
 def _load_one(array: Stored, index: int) -> np.float32:
     return widen(array[index])
 
 
-@device_function
+@inlined_function
 def _store_one(array: Stored, index: int, value: np.float32, away: bool, streams: bool) -> None:
     array[index] = narrow(ties_away(value) if away else value, array)
 
 
-@device_function
+@inlined_function
 def _load_lanes(array: Stored, index: int) -> Lanes:
-    prefetch_ahead(array, index, ORDERED_LANES)
+    prefetch(array, index + AHEAD_BYTES // array.itemsize)
     return load_ordered(array, index)
 
 
-@device_function
+@inlined_function
 def _store_lanes(array: Stored, index: int, lanes: Lanes, away: bool, streams: bool) -> None:
     if streams:
         if away:
@@ -168,7 +169,7 @@ def _store_lanes(array: Stored, index: int, lanes: Lanes, away: bool, streams: b
         store_ordered(array, index, lanes)
 
 
-@device_function
+@inlined_function
 def _update(
     index: int,
     inputs: Inputs,
