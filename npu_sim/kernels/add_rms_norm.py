@@ -31,6 +31,7 @@ from npu_sim.kernels.shared.square_sums import (
     refined_root,
 )
 from npu_sim.kernels.vectors.lanes import (
+    AHEAD_BYTES,
     NOTHING_YET,
     ONE,
     ORDERED_LANES,
@@ -40,7 +41,6 @@ from npu_sim.kernels.vectors.lanes import (
     end_streams,
     load_ordered,
     prefetch,
-    prefetch_ahead,
     rounded,
     saturated,
     splat,
@@ -130,8 +130,8 @@ def _put_sums(x1: Any, x2: Any, settings: Settings, round_lanes: Any, sums: Floa
     """Write the sums of a row in fp32, rounded if they are squared so, and zeros behind them."""
     for begin in range(0, x1.size, ORDERED_LANES):
         if begin + ORDERED_LANES <= x1.size:
-            prefetch_ahead(x1, begin, ORDERED_LANES)
-            prefetch_ahead(x2, begin, ORDERED_LANES)
+            prefetch(x1, begin + AHEAD_BYTES // x1.itemsize)
+            prefetch(x2, begin + AHEAD_BYTES // x2.itemsize)
             lanes = load_ordered(x1, begin) + load_ordered(x2, begin)
         else:
             for column in range(begin, x1.size):
