@@ -110,9 +110,9 @@ class Scaled(NamedTuple):
     y: NDArray[Any]
     rstd: np.float32
     settings: Settings
-    x1: Any
-    x2: Any
-    """The same columns of the next row are prefetched while y is written."""
+    x1: NDArray[Any]
+    x2: NDArray[Any]
+    """Rows of the inputs: while y is written, the next ones are prefetched."""
 
 
 @device_function

@@ -112,6 +112,15 @@ class Arithmetic(NamedTuple):
     """Results in bf16 are rounded to nearest, ties away from zero, not to even."""
 
 
+class Step(NamedTuple):
+    """A step: its tensors and numbers."""
+
+    inputs: Inputs
+    scalars: Scalars
+    arithmetic: Arithmetic
+    outputs: Outputs
+
+
 @inlined_function
 def _flushed(x: Any) -> Any:
     """Return numbers, or for subnormal ones the zero of their sign."""
@@ -119,7 +128,7 @@ def _flushed(x: Any) -> Any:
 
 
 @inlined_function
-def _step_of(old: State, g: Any, s: Scalars, arithmetic: Arithmetic, amsgrad: bool) -> Any:
+def _new_state(old: State, g: Any, s: Scalars, arithmetic: Arithmetic, amsgrad: bool) -> Any:
     """Return the new state in fp32, of lanes or of one element.
 
     Without amsgrad, v stands for max_grad_norm.
@@ -170,21 +179,13 @@ def _store_lanes(array: Stored, index: int, lanes: Lanes, away: bool, streams: b
 
 
 @inlined_function
-def _update(
-    index: int,
-    inputs: Inputs,
-    s: Scalars,
-    arithmetic: Arithmetic,
-    outputs: Outputs,
-    counts: Counts,
-    load: Any,
-    put: Any,
-) -> Counts:
+def _update(index: int, step: Step, counts: Counts, load: Any, put: Any) -> Counts:
     """Update elements; return ``counts`` with those of these elements.
 
     ``load(array, index)`` returns the elements and ``put(array, index, values, away, streams)``
     stores them: constants of the kernel, for lanes or for one element.
     """
+    inputs, s, arithmetic, outputs = step
     (var, m, v, norm), grad = inputs
     new, ties, streams = outputs
     amsgrad = new.max_grad_norm.size > 0
@@ -194,7 +195,7 @@ def _update(
         for moment in (old_m, old_v):
             moments += count_magnitudes(moment, 1, FP32_MAGNITUDE)
     old = State(load(var, index), old_m, old_v, load(norm, index) if amsgrad else old_v)
-    found = _step_of(old, g * s.sign, s, arithmetic, amsgrad)
+    found = _new_state(old, g * s.sign, s, arithmetic, amsgrad)
     overflows += count_magnitudes(g, SQUARE_OVERFLOWS, FP32_INFINITY - SQUARE_OVERFLOWS)
     underflows += count_magnitudes(found.v, 1, s.vanishing)
     put(new.var, index, found.var, ties.var, streams)
@@ -206,19 +207,17 @@ def _update(
 
 
 @kernel
-def _step(
-    chunk: int, inputs: Inputs, s: Scalars, arithmetic: Arithmetic, outputs: Outputs, counts
-) -> None:
+def _compute(chunk: int, step: Step, counts) -> None:
     """Compute a chunk of the blocks; the last one also computes the elements that fill no block."""
-    chunks, size, found = len(counts), inputs.grad.size, Counts(0, 0, 0)
+    chunks, size, found = len(counts), step.inputs.grad.size, Counts(0, 0, 0)
     blocks = size // ORDERED_LANES
     first, stop = blocks * chunk // chunks, blocks * (chunk + 1) // chunks
     for block in range(first, stop):
         index = block * ORDERED_LANES
-        found = _update(index, inputs, s, arithmetic, outputs, found, _load_lanes, _store_lanes)
+        found = _update(index, step, found, _load_lanes, _store_lanes)
     if chunk == chunks - 1:
         for index in range(blocks * ORDERED_LANES, size):
-            found = _update(index, inputs, s, arithmetic, outputs, found, _load_one, _store_one)
+            found = _update(index, step, found, _load_one, _store_one)
     for number in range(len(found)):
         counts[chunk, number] = found[number]
     end_streams()
@@ -236,6 +235,6 @@ def apply_adam_w(
         and all(address_of(out) % LINE_BYTES == 0 for out in new)  # an empty one's is 0
     )
     ties = State(*(out.dtype == np.uint16 and arithmetic.rounds_half_away for out in new))
-    inputs, outputs = Inputs(old, grad), Outputs(new, ties, streams)
-    _step.over(threads, inputs, scalars, arithmetic, outputs, counts)
+    step = Step(Inputs(old, grad), scalars, arithmetic, Outputs(new, ties, streams))
+    _compute.over(threads, step, counts)
     return Counts(*counts.sum(axis=0).tolist())

@@ -539,27 +539,18 @@ def maximum(a: Any, b: Any) -> Any:
     return np.where((a == 0) & (b == 0), a + b, np.maximum(a, b))[()]
 
 
-def _patterns(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """Emit the bit patterns of fp32 numbers."""
-    is_vector = isinstance(x.type, ir.VectorType)
-    return builder.bitcast(x, ir.VectorType(I32, x.type.count) if is_vector else I32)
-
-
-def _constant(like: ir.Value, value: int) -> ir.Constant:
-    is_vector = isinstance(like.type, ir.VectorType)
-    return constant_vector(I32, like.type.count, value) if is_vector else I32(value)
-
-
 def _counted(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
-    bits = _patterns(builder, values[0])
-    first, count = (builder.trunc(value, I32) for value in values[1:])
-    if isinstance(bits.type, ir.VectorType):
-        first, count = (splat_numbers(builder, value, bits.type.count) for value in (first, count))
-    magnitude = builder.and_(bits, _constant(bits, FP32_MAGNITUDE))
+    x, *limits = values
+    first, count = (builder.trunc(value, I32) for value in limits)
+    integer, mask, is_vector = I32, I32(FP32_MAGNITUDE), isinstance(kinds[0], LanesType)
+    if is_vector:
+        lanes = kinds[0].count
+        integer = ir.VectorType(I32, lanes)
+        first, count, mask = (splat_numbers(builder, one, lanes) for one in (first, count, mask))
+    magnitude = builder.and_(builder.bitcast(x, integer), mask)
     found = builder.icmp_unsigned("<", builder.sub(magnitude, first), count)
-    if isinstance(bits.type, ir.VectorType):
-        found = builder.bitcast(found, ir.IntType(bits.type.count))
-        found = emit_intrinsic(builder, "ctpop", found)
+    if is_vector:
+        found = emit_intrinsic(builder, "ctpop", builder.bitcast(found, ir.IntType(lanes)))
     return builder.zext(found, I64)
 
 

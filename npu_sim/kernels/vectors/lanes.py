@@ -647,7 +647,11 @@ two to four inputs waited for memory for 15 to 25 % of the time."""
 
 @device_function
 def prefetch_ahead(array: Stored, index: int, count: int) -> None:
-    """Prefetch what is read `AHEAD_BYTES` after ``count`` elements from ``index`` on."""
+    """Prefetch what is read `AHEAD_BYTES` after ``count`` elements from ``index`` on.
+
+    Kernels that read a single line at a time call `prefetch`: with plain Numba, a loop for every
+    line takes as long as the rest.
+    """
     prefetch_lines(array, index + AHEAD_BYTES // array.itemsize, count)
 
 
