@@ -5,6 +5,7 @@ import io
 import os
 import shlex
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,7 +220,9 @@ def _emulate(
         )
 
         def finish() -> None:
-            running.close()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the report says when no call was replaced
+                running.close()
             if emulation.recording.forked:  # the process that emulates prints the report
                 return
             write_document(page, emulation, _reproducing(emulation.target.profile))
@@ -232,4 +235,4 @@ def _emulate(
             INTERRUPTION.report(say("interrupted: the report is of what ran so far"))
             finish()
             raise
-    finish()
+        finish()

@@ -422,7 +422,12 @@ def read_dumps(folder: str | os.PathLike[str]) -> tuple[Dump, ...]:
     """
     root = Path(folder)
     if not root.is_dir():
-        raise UsageError("folder", "{folder}: no such folder", HINT, folder=root)
+        raise UsageError(
+            "folder",
+            "{folder} is not a folder" if root.exists() else "{folder}: no such folder",
+            HINT,
+            folder=root,
+        )
     paths = sorted(
         Path(parent) / "dump.json" for parent, _, names in os.walk(root) if "dump.json" in names
     )
