@@ -95,14 +95,20 @@ def relative_error(expected: Sequence[np.ndarray], found: Sequence[np.ndarray | 
     return worst
 
 
-def checked(case: Case, problem: Problem, rivals: Ways) -> tuple[Ways, dict[str, str]]:
+def checked(
+    case: Case, problem: Problem, rivals: Ways, slow: set[tuple[str, str, str]]
+) -> tuple[Ways, dict[str, str]]:
     """Return the peers that compute the same and are not far behind, and why others do not count.
 
-    Each is called once; compilers compile now.
+    Each is called once; compilers compile now. One that is far behind is added to ``slow``, with
+    operator and dtype, and not called in later cases of them, which may be larger.
     """
     own, _ = timed(lambda: problem.run(out=problem.outs))
     kept, left_out = {}, {}
     for name, work in rivals.items():
+        if (case.operator, case.dtype, name) in slow:
+            left_out[name] = "is far behind in an earlier case"
+            continue
         try:
             took, results = timed(work)
             error = relative_error(problem.outs, as_arrays(results))
@@ -115,23 +121,29 @@ def checked(case: Case, problem: Problem, rivals: Ways) -> tuple[Ways, dict[str,
             left_out[name] = f"computes something else: relative error {error:.1g}"
         elif took > max(SLOW_SECONDS, SLOW_FACTOR * own):
             left_out[name] = f"takes {took:.1f} s, we {own:.2f} s"
+            slow.add((case.operator, case.dtype, name))
         else:
             kept[name] = work
     return kept, left_out
 
 
 def measure(
-    case: Case, threads: Sequence[int], repeats: int, compilers: Sequence[str]
+    case: Case,
+    threads: Sequence[int],
+    repeats: int,
+    compilers: Sequence[str],
+    slow: set[tuple[str, str, str]],
 ) -> Iterator[dict[str, Any]]:
     """Time a case, its peers and its limit in turns; yield times and ratios by number of threads.
 
-    Calls of the smallest class are measured on all threads only, of which they use one.
+    ``slow`` is as for :func:`checked`. Calls of the smallest class are measured on all threads
+    only, of which they use one.
     """
     use_threads(max(threads))
     problem = build(case)
     ours = our_works(case, problem)
     rivals, left_out = checked(
-        case, problem, {**ways(case, problem), **peers(case, problem, compilers)}
+        case, problem, {**ways(case, problem), **peers(case, problem, compilers)}, slow
     )
     for count in [max(threads)] if case.size_class == "call" else threads:
         use_threads(count)
@@ -305,6 +317,7 @@ def main() -> None:
     if not chosen:
         sys.exit(f"no case has the words {' '.join(options.only)}")
     results: list[dict[str, Any]] = []
+    slow: set[tuple[str, str, str]] = set()
 
     def save(complete: bool = False) -> None:
         if options.json is not None:
@@ -313,7 +326,7 @@ def main() -> None:
     save()
     with Stoppable() as work:
         for case in each(chosen, lambda case: case.name):
-            for result in measure(case, options.threads, options.repeats, options.peers):
+            for result in measure(case, options.threads, options.repeats, options.peers, slow):
                 results.append(result)
                 print(f"  {row(result)}", file=sys.stderr, flush=True)
                 save()

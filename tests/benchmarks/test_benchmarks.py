@@ -131,19 +131,22 @@ def test_peers_that_fail_compute_something_else_or_are_slow_are_left_out(monkeyp
         "good": lambda: problem.outs,
     }
     monkeypatch.setattr(operators, "timed", lambda work: (3.0 if work is slow else 0.01, work()))
-    kept, left_out = operators.checked(case, problem, rivals)
-    assert list(kept) == ["good"]
-    assert {name: why.split()[0] for name, why in left_out.items()} == {
-        "fails": "fails:",
-        "wrong": "computes",
-        "slow": "takes",
-    }
+    found = set()
+    for word in ("takes", "is"):  # a slow peer is not called again
+        kept, left_out = operators.checked(case, problem, rivals, found)
+        assert list(kept) == ["good"]
+        assert {name: why.split()[0] for name, why in left_out.items()} == {
+            "fails": "fails:",
+            "wrong": "computes",
+            "slow": word,
+        }
+    assert found == {("swi_glu", case.dtype, "slow")}
 
 
 @pytest.mark.parametrize("operator", ["rms_norm", "conv_tbc_backward"])
 def test_a_case_is_a_row_for_every_number_of_threads(operator):
     case = tiny(operator)._replace(size_class="cache")
-    found = list(operators.measure(case, [1, measure.machine()["threads"]], 2, []))
+    found = list(operators.measure(case, [1, measure.machine()["threads"]], 2, [], set()))
     assert [one["threads"] for one in found] == [1, measure.machine()["threads"]]
     printed = operators.table(found).splitlines()
     assert [line.count(" | ") for line in printed[2:]] == [printed[0].count(" | ")] * 2
