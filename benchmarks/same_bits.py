@@ -131,18 +131,21 @@ def digests(operator: str, number: int) -> Digests:
     )
     attributes = {name: value for name, value in call.items() if not isinstance(value, TensorSpec)}
     inputs = digest([*tensors.values(), in_words(attributes | options)])
-    relocated = partial(anywhere, random)
-    placed = {name: relocated(array, False) for name, array in tensors.items()}
-    run = partial(npu_sim.run, operator, **attributes, **placed, **options)
-    try:
-        result = run()
-        if random.random() < 0.5:
-            result = run(out=tuple(relocated(one, True) for one in result.outputs.values()))
-    except npu_sim.NpuSimError as error:
-        return inputs, digest([type(error).__name__, getattr(error, "argument", "")])
-    masks = [mask.mask for mask in result.order_dependent.values()]
-    caveats = sorted(caveat.code for caveat in result.caveats)
-    return inputs, digest([*result.outputs.values(), *masks, caveats])
+    refusal = ""
+    for place in (partial(anywhere, random), plain):  # some operators take contiguous arrays alone
+        placed = {name: place(array, False) for name, array in tensors.items()}
+        run = partial(npu_sim.run, operator, **attributes, **placed, **options)
+        try:
+            result = run()
+            if random.random() < 0.5:
+                result = run(out=tuple(place(one, True) for one in result.outputs.values()))
+        except npu_sim.NpuSimError as error:
+            refusal = digest([type(error).__name__, getattr(error, "argument", "")])
+            continue
+        masks = [mask.mask for mask in result.order_dependent.values()]
+        caveats = sorted(caveat.code for caveat in result.caveats)
+        return inputs, digest([*result.outputs.values(), *masks, caveats])
+    return inputs, refusal
 
 
 def in_words(arguments: dict[str, Any]) -> str:
@@ -153,6 +156,11 @@ def in_words(arguments: dict[str, Any]) -> str:
 def anywhere(random: np.random.Generator, array: np.ndarray, written: bool) -> np.ndarray:
     """Return a copy in a random layout, next to an inaccessible page."""
     return guarded(array, bool(random.integers(2)), draw(random, LAYOUTS), written)
+
+
+def plain(array: np.ndarray, written: bool) -> np.ndarray:
+    """Return a contiguous copy of an array, next to an inaccessible page."""
+    return guarded(array, True, written=written)
 
 
 def digest(values: list[Any]) -> str:

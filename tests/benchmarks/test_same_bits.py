@@ -1,5 +1,7 @@
 """Bits of two commits: cases depend on their number alone, and a changed bit is found."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,15 @@ def test_every_operator_has_legal_calls(operator):
 def test_digests_differ_by_any_bit_but_those_of_nan(first, second, equal):
     digests = [same_bits.digest([np.array([one], np.float32)]) for one in (first, second)]
     assert (digests[0] == digests[1]) == equal
+
+
+def test_an_operator_that_takes_contiguous_arrays_alone_gets_them(monkeypatch):
+    gaps = partial(same_bits.guarded, at_end=True, layout="gaps")
+    monkeypatch.setattr(
+        same_bits, "anywhere", lambda _, array, written: gaps(array, written=written)
+    )
+    refusal = same_bits.digest(["AclnnError", "dy"])
+    assert same_bits.digests("rms_norm_grad", 0)[1] != refusal
 
 
 def test_a_changed_digest_is_reported(capsys):
