@@ -3,6 +3,7 @@
 :mod:`npu_sim.show.forms.layout` prints it instead of typer's rich tables.
 """
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -148,7 +149,8 @@ def _panels(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
 
 def _option_lines(option: Any, label: str) -> Iterator[tuple[str, str]]:
     """Yield the lines of an option; a switch with an off form has two."""
-    on, _, off = label.partition(" / ")
+    # Typer writes <list[str]> for a repeatable option and <int range> for a bounded number.
+    on, _, off = re.sub(r"<(?:list\[)?(\w+)(?:\]| range)>", r"<\1>", label).partition(" / ")
     text, value = next(_paragraphs(OWN_TEXTS.get(option.name, option.help)), ""), option.default
     if option.name == "release":
         from npu_sim.cores import (  # loaded by every command with a release

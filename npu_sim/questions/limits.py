@@ -23,10 +23,18 @@ from npu_sim.framework.checking import rules_on
 from npu_sim.framework.planning import FixedCall, fixed_call, overflow_of
 from npu_sim.framework.row_planner import row_planner
 from npu_sim.framework.target import LIMITS, Limits, Target, require_bool
+from npu_sim.language import Argument
 from npu_sim.operators.loading import load_operator
 from npu_sim.plans.answers import Printed
 from npu_sim.questions.varied_calls import device_groups, number_of, one_spelling
-from npu_sim.status import ACLNN_SUCCESS, NO_PLAN, Unplanned, UsageError, without_internal_frames
+from npu_sim.status import (
+    ACLNN_SUCCESS,
+    NO_PLAN,
+    Unplanned,
+    UsageError,
+    shown,
+    without_internal_frames,
+)
 
 Interval = tuple[int, int]
 """First and last integer, both included."""
@@ -272,6 +280,14 @@ def limits(
     groups = device_groups(
         one_spelling("product", product, products), one_spelling("soc", soc, socs), release
     )
+    if names and "=" in names[0]:
+        raise UsageError(
+            "vary",
+            "vary = {given}: the bounds of a size are found among all its values",
+            "its name alone, {name}",
+            given=shown(names[0]),
+            name=Argument("vary", names[0].partition("=")[0].strip()),
+        )
     second, _, listed = (names[1] if len(names) > 1 else "").partition("=")
     axes = [number_of(call, name) for name in filter(None, (*names[:1], second))]
     if len(set(axes)) < len(axes):

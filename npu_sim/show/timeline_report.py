@@ -33,12 +33,20 @@ PERFETTO = (
     "machine, or with MindStudio Insight or chrome://tracing."
 )
 """What to do with a trace."""
+TRACE_NOTES = (
+    Paragraph("--trace trace.json writes all cores, not only the slowest, to a file."),
+    Paragraph(PERFETTO),
+)
+"""How to write a trace, and what to do with it."""
 
 
-def time_section(data: Mapping[str, Any], title: str = "Work over time") -> Section:
+def time_section(
+    data: Mapping[str, Any], title: str = "Work over time", notes: Sequence[Paragraph] = TRACE_NOTES
+) -> Section:
     """Return the launches of a call and the pipes of its slowest core.
 
-    ``data`` is from :func:`npu_sim.timelines.tracks.tracks`.
+    - ``data``: from :func:`npu_sim.timelines.tracks.tracks`.
+    - ``notes``: paragraphs below the drawing.
     """
     return Section(
         title,
@@ -50,8 +58,7 @@ def time_section(data: Mapping[str, Any], title: str = "Work over time") -> Sect
                 "busy time of the pipe, without the gaps between tiles. "
                 "Plus and minus zoom, arrow keys move, Home shows everything.",
             ),
-            Paragraph("--trace trace.json writes all cores, not only the slowest, to a file."),
-            Paragraph(PERFETTO),
+            *notes,
         ),
     )
 
@@ -110,7 +117,11 @@ def timeline_report(
     )
     cautions = dict.fromkeys(line for _, timeline in timelines for line in caution_lines(timeline))
     drawn = (
-        time_section(work, say("Work over time: {name}, {soc}", name=name, soc=timeline.soc))
+        time_section(
+            work,
+            say("Work over time: {name}, {soc}", name=name, soc=timeline.soc),
+            TRACE_NOTES if work is works[-1] else (),
+        )
         for (name, timeline), work in zip(timelines, works, strict=False)
     )
     tables = (_launches_table(timelines), *(table for table in (changes, prices) if table.rows))

@@ -45,6 +45,13 @@ def test_a_command_that_tries_releases_names_no_default(cli):
     assert f"default {default_release()}" not in text
 
 
+@pytest.mark.parametrize("command", [(), *((name, NAMES[0]) for name in ("limits", "sweep"))])
+def test_repeatable_and_bounded_options_show_the_type_of_one_value(cli, command):
+    text = cli(*command, "--help").out
+    assert "list[" not in text
+    assert "range>" not in text
+
+
 def test_commands_are_listed_under_their_headings(helped):
     panels, _ = helped()
     listed = {

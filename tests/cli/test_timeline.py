@@ -174,6 +174,14 @@ def test_reports_show_the_estimate_with_its_range_and_evidence(cli, tmp_path, co
     assert "published rates, compared with one device" in page
 
 
+def test_a_report_of_several_socs_says_once_what_to_do_with_a_trace(cli, tmp_path):
+    report = tmp_path / "report.html"
+    assert cli("timeline", *RMS, "--socs", "Ascend910B1,Ascend910B3", "--report", report).code == 0
+    page = report.read_text(encoding="utf-8")
+    assert page.count("Work over time: ") >= 2
+    assert page.count("ui.perfetto.dev") == 1
+
+
 @pytest.mark.parametrize("switch", [(), ("--deterministic",)])
 def test_the_price_is_stated_once_and_calls_neither_mode_faster(cli, switch):
     arguments = ("--grad", "8192x256:fp32", "--indices", "8192:int32", "--num-weights", "8000")

@@ -82,6 +82,11 @@ USAGE_ERRORS = {
         "did you mean hardware?",
     ),
     "a size to vary": (("limits", "rms_norm_grad", "--vary", "rov"), "rov", "did you mean row?"),
+    "values of a size to vary": (
+        ("limits", "rms_norm", "--vary", "row=1..10"),
+        "vary",
+        "its name alone, --vary row",
+    ),
     "a value of a grid": (("sweep", "rms_norm_grad", "--grid", "row"), "grid", "name=value"),
     "a folder that is not there": (
         ("plan", *CALL, "--report", "none/report.html"),

@@ -7,7 +7,7 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from io import StringIO
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from pydantic import Field
 from npu_sim.cores import default_release, release_names
 from npu_sim.framework.arguments import Tensor
 from npu_sim.framework.operator import Operator
-from npu_sim.language import Joined, Text, bytes_text, joined
+from npu_sim.language import Joined, Text, bytes_text, grouped, joined
 from npu_sim.operators.loading import load_operator
 from npu_sim.plans.answers import Frozen, FrozenDict, Printed, ReadOnlyDict, TextField
 from npu_sim.plans.model import Plan
@@ -65,6 +65,7 @@ from npu_sim.tools.failures.reader import (
     Reading,
     is_own_code,
     lines_of_file,
+    lines_of_text,
     read_lines,
 )
 from npu_sim.tools.failures.statements import dtypes_of, listed_lines, statement
@@ -213,7 +214,7 @@ def _read(text: str | Iterable[str] | os.PathLike[str]) -> tuple[Reading, dict[s
     """Return the findings of a text, of lines or of a file, and the fields that they prove."""
     dump = None
     if isinstance(text, str):
-        text = StringIO(text)
+        text = lines_of_text(text)
     elif isinstance(text, os.PathLike):
         path = Path(text)
         if is_exception_dump(path):
@@ -226,9 +227,30 @@ def _read(text: str | Iterable[str] | os.PathLike[str]) -> tuple[Reading, dict[s
             "give a str, a path, or a file opened as text",
             text=shown(text),
         )
-    reading = read_lines(text)
+    reading = _of_one_failure(read_lines(text))
     facts = _facts(reading)
     return reading, facts if dump is None else facts | _facts_of_dump(dump, facts)
+
+
+def _of_one_failure(reading: Reading) -> Reading:
+    """Return a text without the findings of processes in which only another call failed.
+
+    Ranks that fail in different calls would else lend their codes, stages and arguments to the call
+    that is named. Of an asynchronous failure, every rank may hold a part.
+    """
+    name, proof = _operator(reading, next((one.value for one in reading.values("kernel")), None))
+    calls = grouped(
+        (process, operator)
+        for process, operator, kind in _named_operators(reading)
+        if kind == Proof.CALL
+    )
+    others = [process for process, operators in calls.items() if name not in operators]
+    if proof != Proof.CALL or not others:
+        return reading
+    kept = (finding for finding in reading.findings if finding.process not in others)
+    names = dict.fromkeys(name for process in others for name in calls[process])
+    one = replace(reading, findings=dict.fromkeys(kept), other_calls=tuple(names))
+    return one if _facts(one)["blamed"] else reading
 
 
 def _operator_of_call(given: str | None, facts: Mapping[str, Any]) -> str:
@@ -353,7 +375,8 @@ def _operator(reading: Reading, kernel: str | None) -> tuple[str | None, Proof]:
     if kernel and (launched := parts_of_name(kernel).get("op") or _shortened_launch(kernel)):
         entry = operator_of_launch(launched)
         return (entry.name if entry else launched), Proof.EXCEPTION
-    return min(_named_operators(reading), key=lambda found: found[1], default=(None, Proof.NONE))
+    named = ((name, proof) for _, name, proof in _named_operators(reading))
+    return min(named, key=lambda found: found[1], default=(None, Proof.NONE))
 
 
 def _shortened_launch(kernel: str) -> str | None:
@@ -362,8 +385,8 @@ def _shortened_launch(kernel: str) -> str | None:
     return found["op"] if found and operator_of_launch(found["op"]) else None
 
 
-def _named_operators(reading: Reading) -> Iterator[tuple[str, Proof]]:
-    """Yield the operators that the text names, with the kind of evidence."""
+def _named_operators(reading: Reading) -> Iterator[tuple[str, str, Proof]]:
+    """Yield the operators that the text names, with their process and the kind of evidence."""
     for finding in reading.values("operator"):
         proof, name = finding.form.proof, _own_name(finding.value)
         if proof == Proof.FILE:
@@ -376,7 +399,7 @@ def _named_operators(reading: Reading) -> Iterator[tuple[str, Proof]]:
         ):
             name = ""
         if name:
-            yield name, proof
+            yield finding.process, name, proof
 
 
 def _is_piece(finding: Finding) -> bool:
@@ -523,7 +546,7 @@ def _lines(
         stage = STAGES[found.stage] if found.stage else Text("the text does not show the stage")
         yield "stage", stage
         yield "operator", _operator_text(found)
-    others = {name for name, proof in _named_operators(reading) if proof == Proof.CALL}
+    others = {name for _, name, proof in _named_operators(reading) if proof == Proof.CALL}
     others.discard(found.operator or "")
     if others:
         yield (
@@ -531,6 +554,14 @@ def _lines(
             Text(
                 "{operators}: code, stage and argument may be those of another failure in the text",
                 operators=joined(sorted(others), ", "),
+            ),
+        )
+    if reading.other_calls:
+        yield (
+            "also named",
+            Text(
+                "{operators}: in another process, whose lines are left out",
+                operators=joined(reading.other_calls, ", "),
             ),
         )
     if found.kernel:

@@ -10,14 +10,16 @@ Source: specification pages ``error_texts`` and ``plog``.
 """
 
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from io import BufferedReader, StringIO, TextIOWrapper
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TextIO, cast
 
-from npu_sim.files.reading import lines_of, open_plain
+from npu_sim.files.reading import open_plain
 from npu_sim.language import Text
 from npu_sim.registry import OPERATORS
 from npu_sim.status import INNER_NULL_POINTER, TILING_FAILURE, Status
@@ -508,6 +510,8 @@ class Reading:
     exceptions: dict[str, ExceptionLog] = field(default_factory=dict)
     ranks: dict[str, dict[str, Any]] = field(default_factory=dict)
     dropped: int = 0
+    other_calls: tuple[str, ...] = ()
+    """Calls of other processes, whose findings are left out."""
 
     def values(self, name: str) -> list[Finding]:
         """Return the findings of one name: of exceptions first, then by form and position."""
@@ -625,8 +629,27 @@ def lines_of_file(path: Path) -> Iterator[str]:
 
 
 def decoded(file: IO[bytes]) -> Iterator[str]:
-    """Return the lines of an open file; bytes that are no UTF-8 are replaced."""
-    return (line.decode("utf-8", "replace") for line in lines_of(file))
+    """Yield the lines of an open file in UTF-8, or in UTF-16 with its byte order mark; close it.
+
+    Bytes that are no text are replaced. A carriage return ends a line too: progress bars write it.
+    """
+    buffered: BufferedReader = BufferedReader(cast("Any", file))  # a pipe can be peeked at so, too
+    is_wide = buffered.peek(2)[:2] in (BOM_UTF16_LE, BOM_UTF16_BE)
+    with TextIOWrapper(buffered, "utf-16" if is_wide else "utf-8-sig", "replace") as text:
+        yield from _lines_of(text)
+
+
+def lines_of_text(text: str) -> Iterator[str]:
+    """Yield the lines of a text."""
+    return _lines_of(StringIO(text.removeprefix("\ufeff"), newline=None))
+
+
+def _lines_of(text: TextIO) -> Iterator[str]:
+    """Yield the lines, of a longer one the first ``MOST_CHARACTERS`` characters."""
+    while line := text.readline(MOST_CHARACTERS):
+        yield line
+        while len(line) == MOST_CHARACTERS and not line.endswith("\n"):
+            line = text.readline(MOST_CHARACTERS)
 
 
 def _unescaped(line: str) -> Iterator[str]:

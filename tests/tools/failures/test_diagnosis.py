@@ -111,6 +111,39 @@ def test_a_text_of_two_failures_names_both_operators():
     assert named.startswith("embedding_dense_backward: ")
 
 
+def test_a_process_that_failed_in_another_call_lends_it_nothing():
+    refused = (
+        "[rank0]: RuntimeError: call aclnnRmsNorm failed, error code is 161002\n"
+        "[rank0]: EZ1001: Tensor gamma not implemented for DT_INT32, should be in dtype support "
+        "list [DT_FLOAT,].\n"
+    )
+    planner = (
+        "[rank1]: RuntimeError: call aclnnSwiGlu failed, error code is 561002\n"
+        "[rank1]: SwiGlu do tiling failed, ret is -1.\n"
+    )
+    found = diagnose(refused + planner)
+    assert (found.operator, found.code) == ("rms_norm", "161002")
+    assert (found.stage, found.kernel, found.argument) == ("parameter", None, "gamma")
+    assert dict(found.lines)["also named"].startswith("swi_glu: in another process")
+    found = diagnose(planner + refused)
+    assert (found.operator, found.code) == ("swi_glu", "561002")
+    assert (found.stage, found.kernel, found.argument) == ("tiling", "SwiGlu", None)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+def test_encodings_and_line_ends_of_a_file_change_nothing(tmp_path, encoding, line_end):
+    text = (
+        "[rank0]: RuntimeError: call aclnnRmsNorm failed, error code is 161002\n"
+        "[rank0]: EZ1001: The k-axis of the two inputs are different.\n"
+        "[rank0]: TraceBack\n"
+    )
+    file = tmp_path / "log.txt"
+    file.write_bytes(text.replace("\n", line_end).encode(encoding))
+    assert diagnose(file).as_dict() == diagnose(text).as_dict()
+    assert diagnose(text).ranks[0]["rank"] == "0"
+
+
 def test_findings_are_bounded_in_number():
     lines = (f"call aclnnOperator{number} failed" for number in range(3 * MOST_FINDINGS))
     reading = read_lines(lines)
