@@ -1,7 +1,7 @@
 """Data flow of a PyTorch program: what is known about the contents of its tensors.
 
-A kernel's reader derives the facts of its results from those of its arguments. Facts belong to
-storages, so that views of a tensor have the facts of the tensor. A formula that kernels compute one
+A kernel's reader derives the facts of its results from those of its arguments. A view that only
+changes the shape of a tensor has the facts of the tensor. A formula that kernels compute one
 after the other is described by rules over its terms: see :class:`Formula`.
 """
 
@@ -82,11 +82,39 @@ def _version(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
+Axes = tuple[tuple[int, int], ...]
+"""Size and stride of axes that cannot be joined to fewer."""
+Order = tuple[int, Axes]
+"""First element of a storage that a tensor reads, and its axes.
+
+Equal for views that only change a tensor's shape.
+"""
+
+
+def joined_axes(shape: Shape, strides: Shape) -> Axes:
+    """Return the axes of a tensor, those joined that one axis could be in their place."""
+    axes: list[tuple[int, int]] = []
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        if axes and axes[-1][1] == size * stride:
+            axes[-1] = (axes[-1][0] * size, stride)
+        else:
+            axes.append((size, stride))
+    return tuple(axes)
+
+
+def _order(tensor: Tensor) -> Order:
+    return int(tensor.storage_offset()), joined_axes(tensor.shape, tensor.stride())
+
+
 @dataclass(eq=False)
 class _Storage:
     """Facts about a storage."""
 
     number: int
+    order: Order | None = None
+    """Order of the tensor that the facts are about."""
     parameter: Tensor | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     kept: WeakSet[Kept] = field(default_factory=WeakSet)
@@ -109,9 +137,13 @@ class Flow:
             known = self._storages[storage] = _Storage(next(self._numbers))
         return known
 
-    def identity(self, tensor: Tensor) -> tuple[int, int, int]:
+    def number(self, tensor: Tensor) -> int:
+        """Return a number of the contents of a tensor's storage, equal for all views."""
+        return self._storage(tensor).number
+
+    def identity(self, tensor: Tensor) -> tuple[int, Order]:
         """Return a key of a tensor's contents, equal for views that only change its shape."""
-        return self._storage(tensor).number, int(tensor.storage_offset()), tensor.numel()
+        return self.number(tensor), _order(tensor)
 
     def keep(self, tensor: Tensor) -> Kept:
         """Keep a tensor that a kernel reads."""
@@ -125,8 +157,18 @@ class Flow:
         return kept
 
     def fact(self, topic: str, tensor: Tensor) -> Any:
-        """Return the fact of a file about a tensor; None if there is none."""
+        """Return the fact of a file about a tensor; None if there is none.
+
+        A view that takes a part, or other elements after one another, is another tensor.
+        """
         known = self._storages.get(tensor.untyped_storage())
+        if known is None or known.order != _order(tensor):
+            return None
+        return known.facts.get(topic)
+
+    def fact_of_whole(self, topic: str, view: Tensor) -> Any:
+        """Return the fact of a file about the tensor that a view takes its elements from."""
+        known = self._storages.get(view.untyped_storage())
         return known.facts.get(topic) if known is not None else None
 
     def note(self, topic: str, tensor: Tensor, fact: Any) -> None:
@@ -141,7 +183,7 @@ class Flow:
         known = self._storage(tensor)
         for kept in known.kept:
             kept.forget(CHANGED)
-        known.number, known.facts = next(self._numbers), dict(facts)
+        known.number, known.order, known.facts = next(self._numbers), _order(tensor), dict(facts)
 
     def parameter(self, tensor: Tensor) -> Tensor | None:
         """Return the parameter or buffer that a tensor is, or a view of; None if it is neither."""
@@ -235,7 +277,7 @@ class Term:
 
     kind: str
     """Part of the formula that the tensor is, such as ``mean_square``."""
-    key: tuple[int, int, int]
+    key: tuple[int, Order]
     """Identity of the tensor that the formula begins with."""
     shape: Shape
     """Shape of that tensor."""

@@ -283,7 +283,7 @@ NOT_RECOGNISED = {
     ),
     "nll_loss of anything": (
         lambda: functional.nll_loss(leaf(TOKENS, WORDS), LABELS),
-        "not the result of log_softmax",
+        "not the whole result of log_softmax",
     ),
     "a kernel that C++ calls": (
         lambda: torch.ops.aten.embedding(leaf(WORDS, 4), LABELS).sum().backward(),

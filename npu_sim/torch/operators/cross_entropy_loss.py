@@ -4,6 +4,7 @@ Recognised are cross entropies of logits or log-probabilities. PyTorch's functio
 as PyTorch does: the product has no kernel of its own for it, and runs log_softmax and nll_loss.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -323,16 +324,25 @@ def _reduction(size_average: bool | None, reduce: bool | None) -> str:
 def _nll_loss(
     span: Span, input: Tensor, target: Tensor, *arguments: Any, **options: Any
 ) -> FusedCall | None:
-    term = span.fact(OPERATOR, input)
-    if not isinstance(term, Term) or term.kind not in ("log_softmax", "column_log_softmax"):
-        span.not_recognised("nll_loss", "its input is not the result of log_softmax")
-        return None
+    axis = 1 if input.dim() > 1 else 0
+    rows = input.detach().movedim(axis, -1)
+    term = span.fact(OPERATOR, rows)
+    is_of_rows = isinstance(term, Term) and term.kind == "log_softmax" and _has_rows(rows, term)
+    if not is_of_rows:
+        term = span.fact(OPERATOR, input)
+        if not isinstance(term, Term) or (term.columns, term.shape) != (axis, input.shape):
+            span.not_recognised(
+                "nll_loss", "its input is not the whole result of log_softmax over its classes"
+            )
+            return None
     described = _cross_entropy(span, input, target, *arguments, **options)
     if described is None:
         return None
 
     def computed() -> Any:
-        logits = term.logits_tensor.value().reshape(input.shape)
+        logits = term.logits_tensor.value()
+        if is_of_rows:
+            logits = logits.reshape(rows.shape).movedim(-1, axis)
         found = _cross_entropy(span, logits, target, *arguments, **options)
         return None if found is None else found.compute()
 
@@ -367,6 +377,8 @@ class Term(flow.Term):
     """Spec of the labels as text."""
     target_tensor: Kept | None = None
     """The labels themselves, where they picked a class."""
+    columns: int | None = None
+    """Axis of the classes of ``column_log_softmax``."""
 
 
 def _term(kernel: Kernel, tensor: Tensor) -> Term:
@@ -387,17 +399,31 @@ def _cast(kernel: Kernel, term: Term) -> Term | None:
 
 def _of_row(kernel: Kernel, term: Term) -> Term | None:
     """Follow a kernel that takes the last axis of the logits."""
-    axis = kernel.argument(1, "dim")
+    logits, axis = kernel.operands[0], kernel.argument(1, "dim")
     axis = axis[0] if isinstance(axis, list | tuple) and len(axis) == 1 else axis
-    if isinstance(axis, int) and axis in (-1, len(term.shape) - 1):
+    if not isinstance(axis, int) or not _has_rows(logits, term):
+        return None
+    axis %= max(logits.dim(), 1)
+    if axis in (-1, logits.dim() - 1):
         return replace(term, kind=OF_ROW[kernel.operation, term.kind])
-    return replace(term, kind="column_log_softmax") if kernel.name == "_log_softmax" else None
+    if kernel.name != "_log_softmax" or logits.shape != term.shape:
+        return None
+    return replace(term, kind="column_log_softmax", columns=axis)
+
+
+def _has_rows(tensor: Tensor, term: Term) -> bool:
+    """Return whether the last axis of a tensor is that of the logits."""
+    return tuple(tensor.shape[-1:]) == term.shape[-1:]
 
 
 def _difference(kernel: Kernel, first: Term, other: Term) -> Term | None:
     kind = DIFFERENCES[first.kind, other.kind]
+    minuend, subtrahend = (tensor.shape for tensor in kernel.operands)
+    wanted = minuend if kind == "loss" else (*minuend[:-1], 1)
+    if not _are_of_rows(first, other) or subtrahend != wanted:
+        return None
     # The maximum is subtracted on both sides, or on neither.
-    if first.key != other.key or (kind != "shifted" and first.shifted != other.shifted):
+    if kind != "shifted" and first.shifted != other.shifted:
         return None
     label = first if first.target else other
     found = replace(
@@ -414,7 +440,15 @@ def _difference(kernel: Kernel, first: Term, other: Term) -> Term | None:
 
 def _unshifted(kernel: Kernel, first: Term, other: Term) -> Term | None:
     """Follow log(sum(exp(x - max))) + max."""
-    return replace(first, kind="logsumexp", shifted=False) if first.key == other.key else None
+    one, two = kernel.operands
+    if not _are_of_rows(first, other) or one.shape != two.shape:
+        return None
+    return replace(first, kind="logsumexp", shifted=False)
+
+
+def _are_of_rows(first: Term, other: Term) -> bool:
+    """Return whether two terms are of the same rows of logits."""
+    return (first.key, first.shape[-1:]) == (other.key, other.shape[-1:])
 
 
 def _logarithm_of_probability(kernel: Kernel, probability: Term) -> None:
@@ -443,28 +477,35 @@ def _gradient(kernel: Kernel, softmax: Term, other: Term | None = None) -> None:
 
 def _picked(kernel: Kernel, term: Term) -> Term | None:
     """Follow a kernel that picks one class of every row."""
-    rows = torch.Size(term.shape[:-1]).numel()
-    indices = [tensor for tensor in kernel.tensors[1:] if not tensor.is_floating_point()]
-    result = kernel.results[0]
-    if (
-        not indices
-        or len(term.shape) < 2
-        or result.numel() != rows
-        or tuple(result.shape) == term.shape
-    ):
+    logits, *others = kernel.tensors
+    rows, last = logits.shape[:-1], logits.dim() - 1
+    indices = [tensor for tensor in others if not tensor.is_floating_point()]
+    if not indices or last < 1 or not _has_rows(logits, term):
         return None
-    if kernel.name == "gather" and indices[0].shape != (*term.shape[:-1], 1):
+    if kernel.name == "gather":
+        is_of_row = kernel.argument(1, "dim") in (-1, last) and indices[0].shape == (*rows, 1)
+    else:
+        is_of_row = len(indices) == last + 1 and _are_rows(indices[:-1], rows)
+    if not is_of_row or kernel.results[0].numel() != rows.numel():
         return None
-    if kernel.name == "index" and len(indices) != len(term.shape):
-        return None
-    target = spec_of(indices[-1], (rows,), copied=True)
+    target = spec_of(indices[-1], (rows.numel(),), copied=True)
     kind = "probability" if term.kind == "softmax" else "label"
-    labels = kernel.flow.keep(indices[-1])
+    labels = kernel.flow.keep(indices[-1].expand(kernel.results[0].shape))
     label = replace(term, kind=kind, target=target, target_tensor=labels)
     if term.kind == "log_softmax":
         _fuse(kernel, label, is_negative=True)
         return None
     return label
+
+
+def _are_rows(indices: Sequence[Tensor], rows: torch.Size) -> bool:
+    """Return whether indices take every row once, in order; those without values may."""
+    position = torch.zeros((), dtype=torch.int64)
+    for index, size in zip(indices, rows, strict=True):
+        if index.is_meta:
+            return True
+        position = position * size + index
+    return bool(torch.equal(position.reshape(-1), torch.arange(rows.numel())))
 
 
 def _fuse(kernel: Kernel, term: Term, is_negative: bool) -> None:

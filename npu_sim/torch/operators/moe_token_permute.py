@@ -234,7 +234,7 @@ def follow(kernel: Kernel) -> list[tuple[Tensor, Any]]:
 
 def _fact(kernel: Kernel, tensor: Tensor) -> Any:
     """Return the open block or choice that a tensor depends on."""
-    fact = kernel.flow.fact(TOPIC, tensor)
+    fact = kernel.flow.fact_of_whole(TOPIC, tensor)
     fact = fact.fact if isinstance(fact, Source) else fact
     return None if isinstance(fact, Block) and fact.closed else fact
 
@@ -321,7 +321,7 @@ def _gathered(kernel: Kernel, choice: Choice | None, first: Block | None) -> Blo
         if tokens >= first.gathered:
             first.returned += rows
         return first
-    known = kernel.flow.fact(TOPIC, source)
+    known = kernel.flow.fact_of_whole(TOPIC, source)
     block = known.block if isinstance(known, Source) and not known.block.closed else None
     if block is None or (block.tokens, block.hidden) != (tokens, hidden):
         block = Block(tokens, hidden, str(source.dtype))
@@ -367,7 +367,7 @@ def _returned(kernel: Kernel, block: Block) -> bool:
         return False
     if target.numel() != block.tokens * block.hidden or target.shape[-1] != block.hidden:
         return False
-    read = kernel.flow.fact(TOPIC, target)
+    read = kernel.flow.fact_of_whole(TOPIC, target)
     if isinstance(read, Source):  # out[index] = out[index] + rows
         read.block.closed = read.block is not block
     block.returned += rows.numel() // block.hidden

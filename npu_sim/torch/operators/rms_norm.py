@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from npu_sim.language import Text, joined
+from npu_sim.numbers.arrays import Shape
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import NULL_POINTER, AclnnError, UsageError
 from npu_sim.torch import flow
@@ -256,7 +257,7 @@ def _reduced(kernel: Kernel, term: Term) -> int:
 
 def _reduction(kernel: Kernel, term: Term) -> Term | None:
     columns = _reduced(kernel, term)
-    if not columns or kernel.operands[0].dim() != len(term.shape):
+    if not columns or kernel.operands[0].shape != term.shape:
         return None
     return replace(term, kind=REDUCTIONS[kernel.operation, term.kind], columns=columns)
 
@@ -286,10 +287,26 @@ def _scaled(kernel: Kernel, term: Term) -> Term | None:
     return term if factor == 1 and term.kind in ("rstd", "rms") else None
 
 
+def _normalised(term: Term) -> Shape:
+    """Return the shape of the elements that are normalised together."""
+    axes = 1
+    while torch.Size(term.shape[-axes:]).numel() < term.columns:
+        axes += 1
+    return term.shape[-axes:]
+
+
+def _is_aligned(shape: Shape, axes: Shape) -> bool:
+    """Return whether a tensor of this shape has the axes, the last of those that it multiplies."""
+    return (1,) * (len(axes) - len(shape)) + tuple(shape) == (1,) * (len(shape) - len(axes)) + axes
+
+
 def _normed(kernel: Kernel, first: Term, other: Term) -> Term | None:
     """Follow x * rstd or x / rms; x may be taken before or after its cast."""
-    scale = first if other.kind == "x" else other
-    if first.key != other.key:
+    x, scale = (other, first) if other.kind == "x" else (first, other)
+    factor = kernel.operands[first is x]
+    axes = len(_normalised(scale))
+    rows = (*x.shape[:-axes], *(1,) * axes)
+    if first.key != other.key or x.shape != scale.shape or not _is_aligned(factor.shape, rows):
         return None
     if first.tensor.requires_grad != other.tensor.requires_grad:
         scale.tensor.forget(flow.DETACHED)
@@ -299,25 +316,22 @@ def _normed(kernel: Kernel, first: Term, other: Term) -> Term | None:
 def _gamma(kernel: Kernel, first: Term, other: Term) -> Term | None:
     """Record the call when a normalised tensor is multiplied by the weight."""
     normed, gamma = (first, other) if first.kind == "normed" else (other, first)
-    axes, columns = 0, 1
-    while columns < normed.columns:
-        axes += 1
-        columns *= normed.shape[-axes]
-    shape = normed.shape[len(normed.shape) - axes :]
+    rows, factor = kernel.operands if first is normed else kernel.operands[::-1]
+    shape = _normalised(normed)
     if gamma.parameter is None and gamma.shape != shape:
         return None
-    if torch.Size(gamma.shape).numel() != normed.columns:
+    if rows.shape[-len(shape) :] != shape or not _is_aligned(factor.shape, shape):
         return None
     kernel.span.retract(normed.placeholder)
-    is_rounded = kernel.operands[first.kind != "normed"].dtype.itemsize == 2
+    is_rounded = rows.dtype.itemsize == 2
     offset = Text(
         "the factor is {offset} + weight, as in Gemma: gamma is this sum; GemmaRmsNorm, which adds "
         "it in the kernel, is not modelled",
         offset=gamma.offset,
     )
-    factor = kernel.operands[first.kind == "normed"]  # its offset is added
 
     def compute() -> Tensor:
+        # The offset is added to the factor.
         scale = factor if gamma.offset else gamma.tensor.value()
         x = normed.tensor.value().reshape(normed.shape)
         return npu_rms_norm(x, scale.reshape(shape), normed.epsilon or 0.0)[0]

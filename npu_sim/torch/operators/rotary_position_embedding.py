@@ -18,7 +18,7 @@ from npu_sim.numbers.arrays import Shape
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.shared.rotations.declaration import MODES
 from npu_sim.status import NotModelledError, UsageError
-from npu_sim.torch.flow import COPIES, Kept, Kernel, Step
+from npu_sim.torch.flow import COPIES, Axes, Kept, Kernel, Step, joined_axes
 from npu_sim.torch.fused import Backward, Forward, FusedCall, Source
 from npu_sim.torch.library import Gradient, Gradients, operator_of
 from npu_sim.torch.recorder import Entry
@@ -103,10 +103,17 @@ class Part(NamedTuple):
     """Elements of a row."""
     stride: int
     """Distance of neighbouring elements of a row."""
+    rows: Axes
+    """Axes of the rows."""
+
+    @property
+    def place(self) -> tuple[int, int, int, Axes]:
+        """Storage, first element, number of elements, and axes of the rows."""
+        return (*self[:3], self.rows)
 
     def partner(self, second: "Part") -> int | None:
         """Return the mode in which another part holds the second elements of the pairs."""
-        if (self.storage, self.size) != (second.storage, second.size):
+        if (self.storage, self.size, self.rows) != (second.storage, second.size, second.rows):
             return None
         distance = second.start - self.start
         if 2 * distance == self.stride:
@@ -118,6 +125,8 @@ class Copied(NamedTuple):
     """A copy of a part, in this dtype or another."""
 
     part: Part
+    copy: Part
+    """The copy itself."""
 
 
 class Turn(NamedTuple):
@@ -148,11 +157,6 @@ class Factor(NamedTuple):
     rotated: Rotated | None
     is_turn: bool
     tensor: Kept
-
-    @property
-    def place(self) -> tuple[int, int, int]:
-        """Storage, first element and number of elements."""
-        return self.part[:3]
 
     def value(self, sign: int = 1) -> Tensor:
         """Return the part with a sign; raise NotReplacedError if its contents have changed."""
@@ -206,16 +210,21 @@ def _is_turn(kernel: Kernel) -> bool:
 
 
 def _known_turn(kernel: Kernel, tensor: Tensor) -> bool:
-    return isinstance(kernel.flow.fact(TOPIC, tensor), Turn)
+    return isinstance(kernel.flow.fact_of_whole(TOPIC, tensor), Turn)
 
 
 def _part(kernel: Kernel, tensor: Tensor) -> Part:
     """Return the part that a tensor is, or that it is a copy of."""
     known = kernel.flow.fact(TOPIC, tensor)
-    if isinstance(known, Copied) and known.part.size == tensor.numel():
-        return known.part
+    return known.part if isinstance(known, Copied) else _whole(kernel, tensor)
+
+
+def _whole(kernel: Kernel, tensor: Tensor) -> Part:
+    """Return all elements of a tensor."""
     columns, stride = (tensor.shape[-1], tensor.stride(-1)) if tensor.dim() else (1, 1)
-    return Part(*kernel.flow.identity(tensor), columns, stride)
+    start, size = int(tensor.storage_offset()), tensor.numel()
+    rows = joined_axes(tensor.shape[:-1], tensor.stride()[:-1])
+    return Part(kernel.flow.number(tensor), start, size, columns, stride, rows)
 
 
 def _copied(kernel: Kernel) -> Any:
@@ -223,15 +232,14 @@ def _copied(kernel: Kernel) -> Any:
     if kernel.name not in COPIES:
         return None
     source = kernel.tensors[0]
-    known = kernel.flow.fact(TOPIC, source)
-    if isinstance(known, Turn):
-        return known
+    if _known_turn(kernel, source):
+        return Turn()
     if not source.is_floating_point():
         return None
-    is_whole = source.numel() * source.element_size() == source.untyped_storage().nbytes()
+    known = kernel.flow.fact(TOPIC, source)
     is_factor = isinstance(known, Product) and known.entry is None  # also of other formulas
-    if known is None or isinstance(known, Copied) or is_factor or not is_whole:
-        return Copied(_part(kernel, source))
+    if known is None or isinstance(known, Copied) or is_factor:
+        return Copied(_part(kernel, source), _whole(kernel, kernel.results[0]))
     return known
 
 
@@ -271,12 +279,10 @@ def _rotated(kernel: Kernel, negative: Tensor, first: Tensor) -> Rotated | None:
     part, mode = _part(kernel, first), MODES["interleave" if kernel.name == "stack" else "half"]
     if part.partner(negated.part) != mode:
         return None
-    whole = kernel.flow.fact(TOPIC, first)
-    if isinstance(whole, Copied) and whole.part.size == 2 * part.size:
-        part = whole.part
-    else:
-        part = part._replace(size=2 * part.size)
-    return Rotated(part, mode, negated.steps | {kernel.step, _slice(first)})
+    x, whole = part._replace(size=2 * part.size), kernel.flow.fact_of_whole(TOPIC, first)
+    if isinstance(whole, Copied) and whole.copy.place[1:] == x.place[1:]:
+        x = whole.part
+    return Rotated(x, mode, negated.steps | {kernel.step, _slice(first)})
 
 
 def _complete(kernel: Kernel, position: int, first: Sum, second: Sum) -> bool:
@@ -330,10 +336,10 @@ def _halves(first: Sum, second: Sum) -> Halves | None:
     for (one, two), (three, four) in product(permutations(first.terms), permutations(second.terms)):
         if one[1] * three[1] < 0 or two[1] * four[1] > 0:
             continue
-        places = [{factor.place for factor in term.factors} for term, _ in (three, four)]
+        places = [{factor.part.place for factor in term.factors} for term, _ in (three, four)]
         for (x, cos), (other, sin) in product(_pairs(one[0]), _pairs(two[0])):
             mode = x.part.partner(other.part)
-            wanted = [{other.place, cos.place}, {x.place, sin.place}]
+            wanted = [{other.part.place, cos.part.place}, {x.part.place, sin.part.place}]
             if mode is not None and places == wanted and not x.is_turn:
                 return Halves(x, other, cos, sin, one[1], -two[1], mode)
     return None
@@ -364,9 +370,9 @@ def _factor(kernel: Kernel, tensor: Tensor) -> Factor:
     known = kernel.flow.fact(TOPIC, tensor)
     rotated = known if isinstance(known, Rotated) else None
     shape, kept = tuple(tensor.shape), kernel.flow.keep(tensor)
-    if isinstance(known, Negated) and known.part.size == tensor.numel():
+    if isinstance(known, Negated):
         return Factor(known.part, shape, -1, None, is_turn=False, tensor=kept)
-    return Factor(_part(kernel, tensor), shape, 1, rotated, isinstance(known, Turn), kept)
+    return Factor(_part(kernel, tensor), shape, 1, rotated, _known_turn(kernel, tensor), kept)
 
 
 def _product(kernel: Kernel) -> Product | None:
@@ -425,7 +431,7 @@ def _sum(kernel: Kernel) -> Sum | None:
         if turned.rotated is None or kernel.name != "add":
             continue
         for x, cos in (pair for term in terms for pair in _pairs(term)):
-            if x.place == turned.rotated.x[:3] and x.shape == turned.shape and x.sign > 0:
+            if x.part.place == turned.rotated.x.place and x.shape == turned.shape and x.sign > 0:
                 rotated = turned.rotated
 
                 parts, mode = [factor.tensor for factor in (x, cos, sin)], rotated.mode
