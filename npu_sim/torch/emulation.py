@@ -186,6 +186,8 @@ class Emulation(Printed):
 class Emulator(Recorder):
     """Recorder that computes what it recognises as the product does."""
 
+    replaces = True
+
     def __init__(
         self, target: Target, operators: Iterable[ModuleType], strict: bool, compare: Compare
     ) -> None:
@@ -501,7 +503,8 @@ def emulate(
     Raises
     ------
     UsageError
-        For an unknown operator in ``fused``.
+        For an unknown operator in ``fused``, and in a block of :func:`record` or another
+        :func:`emulate`.
     """
     if compare not in COMPARED:
         raise UsageError(

@@ -28,6 +28,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.arrays import Shape
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import find_operator
+from npu_sim.status import UsageError
 from npu_sim.torch.flow import Flow, Kernel, Step
 from npu_sim.torch.fused import FusedCall, Inputs
 from npu_sim.torch.library import NAMESPACE
@@ -279,6 +280,9 @@ class Recorder:
     - ``is_engine``: whether calls are those that an inference engine makes of the code.
     """
 
+    replaces = False
+    """Whether calls that are recognised are replaced, whose kernels another recorder would see."""
+
     def __init__(
         self,
         repeats: Mapping[torch.nn.Module, int] | None = None,
@@ -317,7 +321,18 @@ class Recorder:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Record the code that runs in the block."""
+        """Record the code that runs in the block.
+
+        Raises UsageError in a block of another recorder, where one of the two replaces calls.
+        """
+        modes = torch.overrides._get_current_function_mode_stack()
+        outer = [mode.recorder for mode in modes if isinstance(mode, _Functions) and mode.is_on]
+        if any(self.replaces or recorder.replaces for recorder in outer):
+            raise UsageError(
+                "emulate",
+                "a block of record or emulate runs already: calls would be counted twice",
+                "one block; the report of emulate has the calls, report.recording",
+            )
         hooks = [
             register_optimizer_step_post_hook(self._after_optimizer),
             register_module_forward_pre_hook(self._enter),
@@ -692,11 +707,18 @@ class _Mode:
         super().__init__()
         self.recorder = recorder
 
+    @property
+    def is_on(self) -> bool:
+        """Whether the block runs; threads that it started may run longer."""
+        return self.recorder.recording.running
+
 
 class _Functions(_Mode, TorchFunctionMode):  # type: ignore[misc]
     """Function mode that passes every PyTorch function called from Python to a recorder."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not self.is_on:
+            return func(*args, **(kwargs or {}))
         return self.recorder.observed(func, *args, **(kwargs or {}))
 
 
@@ -705,7 +727,8 @@ class _Kernels(_Mode, TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        self.recorder.kernel(func, args, kwargs or {}, result)
+        if self.is_on:
+            self.recorder.kernel(func, args, kwargs or {}, result)
         return result
 
 

@@ -161,9 +161,16 @@ class Recording:
     """The determinism switch of all calls; None: that of PyTorch when the call is made."""
     running: bool = False
     """True while the block runs; gradients that arrive later are not recorded."""
-    forks: Forks | None = None
+    forks: Forks | None = field(default=None, repr=False, compare=False)
     """Connection to forked processes."""
     _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy has: all but the lock, and the connection to forked processes."""
+        return {**vars(self), "forks": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.Lock())
 
     def add(self, operator: str, inputs: Mapping[str, Any], place: Place, times: int = 1) -> bool:
         """Add a call under the determinism switch; return whether its operator is modelled.

@@ -1,7 +1,10 @@
 """Programs that run with the product's arithmetic: what is replaced, what is left, and the bits."""
 
+import copy
 import json
+import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -16,6 +19,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 import npu_sim  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
 from npu_sim.torch.library import array_as_tensor, tensor_as_array  # noqa: E402
+from npu_sim.torch.recording import Place  # noqa: E402
 
 nothing_is_replaced = pytest.mark.filterwarnings("ignore:no call was replaced")
 WORDS, COLUMNS, HIDDEN, HEADS = 40, 64, 96, 2
@@ -525,6 +529,47 @@ def test_threads_of_the_program_are_emulated():
         thread.join()
     with simulated.use("atlas_a3", deterministic=True):
         assert torch.equal(found[0], fused_gated(*tensors))
+    assert report.counts() == {"swi_glu": 1}
+
+
+@pytest.mark.parametrize("block", [simulated.record, simulated.emulate], ids=["record", "emulate"])
+def test_a_thread_that_outlives_the_block_runs_as_without_it(block):
+    tensors, expected = pair(requires_grad=False), gated(*pair(requires_grad=False))
+    with ThreadPoolExecutor(1) as pool:
+        with block() as report:
+            pool.submit(gated, *tensors).result()
+        seen = str(report)
+        assert torch.equal(pool.submit(gated, *tensors).result(), expected)
+    assert str(report) == seen
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [
+        (simulated.record, simulated.emulate),
+        (simulated.emulate, simulated.record),
+        (simulated.emulate, simulated.emulate),
+    ],
+)
+def test_a_block_in_another_one_would_count_calls_twice(outer, inner):
+    with outer() as report:
+        with pytest.raises(npu_sim.UsageError, match="runs already"), inner():
+            pass
+        gated(*pair())
+    assert getattr(report, "recording", report).count("swi_glu") == 1
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda report: pickle.loads(pickle.dumps(report))]
+)
+def test_a_report_can_be_copied(copied):
+    with simulated.emulate(seed=3) as report:
+        gated(*pair())
+    other = copied(report)
+    assert other == report
+    assert str(other) == str(report)
+    other.recording.add("swi_glu", {"x": "8x16:fp32"}, Place("", "", "", 0))
+    assert other.counts() == {"swi_glu": 2}
     assert report.counts() == {"swi_glu": 1}
 
 
