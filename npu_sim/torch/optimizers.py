@@ -22,6 +22,11 @@ class AdamW(torch.optim.Optimizer):  # type: ignore[misc]
     ----------
     params, lr, betas, eps, weight_decay, amsgrad, maximize
         As for :class:`torch.optim.AdamW`; ``lr`` is a number, not a tensor.
+
+    Raises
+    ------
+    ValueError
+        For numbers that :class:`torch.optim.AdamW` refuses.
     """
 
     def __init__(
@@ -43,6 +48,8 @@ class AdamW(torch.optim.Optimizer):  # type: ignore[misc]
             "amsgrad": amsgrad,
             "maximize": maximize,
         }
+        # PyTorch checks the numbers.
+        torch.optim.AdamW([torch.empty(0)], lr, betas, eps, weight_decay)
         super().__init__(params, defaults)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]

@@ -89,6 +89,32 @@ def test_a_fused_step_is_recorded_as_a_call_for_each_parameter(amsgrad):
     assert npu_sim.plan(operator, **inputs).launches
 
 
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, simulated.AdamW])
+@pytest.mark.parametrize("block", [simulated.record, simulated.emulate])
+def test_a_step_of_either_optimizer_is_a_call_for_each_parameter_with_and_without_axes(kind, block):
+    scale, weight = (torch.nn.Parameter(value) for value in (torch.tensor(2.0), torch.ones(4)))
+    options = {"fused": True} if kind is torch.optim.AdamW else {}
+    optimizer = kind([scale, weight], lr=0.1, **options)
+    (scale * weight).sum().backward()
+    with block() as report:
+        optimizer.step()
+    found = calls(getattr(report, "recording", report))
+    assert [inputs["var"] for _, inputs in found] == ["1:fp32", "4:fp32"]
+    assert scale.item() == pytest.approx(1.898, abs=1e-4)
+    assert not getattr(report, "left", None)
+
+
+@pytest.mark.parametrize(
+    "numbers", [{"lr": -1.0}, {"betas": (1.0, 0.9)}, {"eps": -1.0}, {"weight_decay": -1.0}]
+)
+def test_the_optimizer_refuses_the_numbers_that_pytorchs_refuses(numbers):
+    parameter = torch.nn.Parameter(torch.ones(2))
+    with pytest.raises(ValueError, match="Invalid"):
+        torch.optim.AdamW([parameter], **numbers)
+    with pytest.raises(ValueError, match="Invalid"):
+        simulated.AdamW([parameter], **numbers)
+
+
 def test_a_learning_rate_that_is_a_tensor_has_no_call():
     parameter = torch.nn.Parameter(torch.randn(8))
     parameter.grad = torch.randn(8)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
 from npu_sim.framework.execution import output_array
 from npu_sim.framework.target import current_device
@@ -99,9 +100,6 @@ def fused_adamw_(
     AclnnError
         For a call that the product refuses; nothing is updated then.
     """
-    largest = max_exp_avg_sqs if amsgrad else None
-    lists = _Lists(params, grads, exp_avgs, exp_avg_sqs, state_steps, largest)
-    lists.require_equal_lengths()
     options = {
         "lr": lr,
         "beta1": beta1,
@@ -111,6 +109,13 @@ def fused_adamw_(
         "amsgrad": amsgrad,
         "maximize": maximize,
     }
+    if has_torch_function(params):  # a recorder reads the call, as those of PyTorch's functions
+        tensors = (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps)
+        handle_torch_function(fused_adamw_, params, *tensors, **options)
+        return
+    largest = max_exp_avg_sqs if amsgrad else None
+    lists = _Lists(params, grads, exp_avgs, exp_avg_sqs, state_steps, largest)
+    lists.require_equal_lengths()
     with torch.no_grad():
         updates = [_checked_update(tensors, options) for tensors in lists.of_each_parameter()]
         for update in updates:
@@ -119,6 +124,10 @@ def fused_adamw_(
 
 def _checked_update(tensors: dict[str, Tensor], options: dict[str, Any]) -> Callable[[], Any]:
     """Return a function that updates one parameter; raise what its call would raise."""
+    # op-plugin passes storage as one axis, also of a parameter without axes.
+    tensors = {
+        name: tensor if tensor.dim() else tensor.reshape(1) for name, tensor in tensors.items()
+    }
     step = tensors["step"]
     if step.numel() != 1:
         raise UsageError(
@@ -205,4 +214,4 @@ def on_optimizer_step(span: Span, optimizer: torch.optim.Optimizer) -> None:
         )
 
 
-FUNCTIONS = {torch._fused_adamw_: _fused_adamw}
+FUNCTIONS = {torch._fused_adamw_: _fused_adamw, fused_adamw_: _fused_adamw}
