@@ -33,7 +33,7 @@ from npu_sim.language import Text, grouped
 from npu_sim.numbers.arrays import Array, Shape
 from npu_sim.numbers.formats import TensorSpec, canonical_dtype, numpy_dtype
 from npu_sim.operators.shared.dumped import DumpedTensor
-from npu_sim.status import UsageError, shown
+from npu_sim.status import UsageError, obstacle, shown
 
 PICKLE_BYTES = 1 << 16
 """Largest description of a tensor that is read; msprobe writes less than 1 KiB."""
@@ -417,8 +417,8 @@ def read_dumps(folder: str | os.PathLike[str]) -> tuple[Dump, ...]:
     Raises
     ------
     UsageError
-        When there is no such folder, or it has no ``dump.json``, or one of them is no JSON of
-        msprobe, or larger than DUMP_BYTES.
+        When there is no such folder, a folder in it cannot be read, or it has no ``dump.json``, or
+        one of them is no JSON of msprobe, or larger than DUMP_BYTES.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -428,12 +428,33 @@ def read_dumps(folder: str | os.PathLike[str]) -> tuple[Dump, ...]:
             HINT,
             folder=root,
         )
-    paths = sorted(
-        Path(parent) / "dump.json" for parent, _, names in os.walk(root) if "dump.json" in names
-    )
+    paths = sorted(_dump_files(root))
     if not paths:
         raise UsageError("folder", "{folder} contains no dump.json", HINT, folder=root)
     return tuple(_read_dump(str(folder), path) for path in paths)
+
+
+def _dump_files(root: Path) -> Iterator[Path]:
+    """Yield every ``dump.json`` in a folder; links to folders are followed, to each folder once."""
+
+    def refuse(error: OSError) -> None:
+        raise _cannot_read(Path(error.filename), error) from None
+
+    known: set[str] = set()
+    for parent, folders, names in os.walk(root, followlinks=True, onerror=refuse):
+        real = os.path.realpath(parent)
+        if real in known:
+            folders.clear()
+        elif "dump.json" in names:
+            yield Path(parent) / "dump.json"
+        known.add(real)
+        folders.sort()
+
+
+def _cannot_read(folder: Path, error: OSError) -> UsageError:
+    return UsageError(
+        "folder", "{path}: cannot be read: {why}", HINT, path=folder, why=obstacle(error)
+    )
 
 
 def _read_dump(folder: str, path: Path) -> Dump:
@@ -447,6 +468,8 @@ def _read_dump(folder: str, path: Path) -> Dump:
             document = json.loads(readable)
         if not isinstance(document, dict) or not isinstance(document.get("data"), dict):
             raise ValueError("data is not a map of entries")
+    except OSError as error:
+        raise _cannot_read(tensors, error) from None
     except ValueError as error:
         raise UsageError(
             "folder", "{path} is not a dump: {error}", HINT, path=path, error=error

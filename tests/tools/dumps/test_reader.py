@@ -1,6 +1,10 @@
 """Calls in a dump, what their statistics say, and the first difference of two dumps."""
 
+import errno
 import json
+import os
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -276,6 +280,34 @@ def test_calls_with_other_arguments_are_listed_with_the_reason(tmp_path, argumen
     (call,) = read_dump(tmp_path, verify=False).calls
     assert call.outcome == outcome
     assert call.message
+
+
+def test_links_to_folders_are_followed_once(tmp_path, model):
+    (tmp_path / "step1").mkdir()
+    (tmp_path / "step0").symlink_to(model / "step0", target_is_directory=True)
+    (tmp_path / "step1" / "up").symlink_to(tmp_path, target_is_directory=True)
+    assert read_dump(tmp_path, verify=False).places == read_dump(model, verify=False).places
+
+
+@pytest.mark.parametrize("folder", ["rank1", "rank0/dump_tensor_data"])
+def test_a_folder_that_cannot_be_read_is_an_error(tmp_path, model, monkeypatch, folder):
+    place = tmp_path / "step0"
+    shutil.copytree(model / "step0", place)
+    (place / "rank1").mkdir(exist_ok=True)
+
+    def refusing(listing):
+        def listed(path):
+            if Path(path) == place / folder:
+                raise PermissionError(errno.EACCES, "denied", str(path))
+            return listing(path)
+
+        return listed
+
+    monkeypatch.setattr("os.scandir", refusing(os.scandir))
+    monkeypatch.setattr("os.listdir", refusing(os.listdir))
+    with pytest.raises(UsageError, match="cannot be read") as error:
+        read_dump(tmp_path)
+    assert folder in error.value.message
 
 
 def test_dumps_without_a_common_place_are_refused(tmp_path):
