@@ -251,6 +251,9 @@ class Operator:
     families_not_modelled
         Families that have the operator, and npu_sim does not model it there. The declaration serves
         families that neither names.
+    not_modelled_since
+        Release, by architecture, from which on products have the operator and npu_sim does not
+        model it there.
     family
         The one family that the declaration serves; set by :meth:`on_family`.
     absent
@@ -305,6 +308,7 @@ class Operator:
     package: str = ""
     families: tuple[str, ...] = ()
     families_not_modelled: tuple[str, ...] = ()
+    not_modelled_since: Mapping[int, str] = field(default_factory=dict)
     family: str = ""
     absent: tuple[str, ...] = ()
     common: Operator | None = None
@@ -559,6 +563,16 @@ class Operator:
                 title=self.title,
                 product_title=product.title,
                 reason=product.not_modelled[self.name],
+            )
+        since = self.not_modelled_since.get(profile.npu_arch)
+        if since is not None and not is_older(profile.release, since):
+            raise NotModelledError(
+                "product",
+                "{title} has the operator from release {since} on; npu_sim does not model it there "
+                "yet",
+                "choose another product",
+                title=product.title,
+                since=since,
             )
         if not self.supported_by(profile):
             return self  # the contract refuses the call

@@ -284,8 +284,9 @@ def _declaration(operator: Operator, profiles: Sequence[Profile]) -> Operator:
     """
     families: dict[Operator, list[str]] = {}
     for profile in profiles:
+        declared = operator.on(profile)
         if operator.supported_by(profile):
-            names = families.setdefault(operator.on(profile), [])
+            names = families.setdefault(declared, [])
             names += [profile.name] * (profile.name not in names)
     if len(families) > 1:
         first, second, *_ = (", ".join(names) for names in families.values())

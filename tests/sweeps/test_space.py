@@ -5,6 +5,7 @@ import pytest
 
 from npu_sim import UsageError
 from npu_sim.operators.loading import load_operator
+from npu_sim.status import NotModelledError
 from npu_sim.sweeps.space import make_space
 
 EMBEDDING = load_operator("embedding_dense_backward")
@@ -103,6 +104,16 @@ def test_all_products_are_those_with_the_same_columns_and_the_others_are_named()
     conv = make_space(load_operator("conv_tbc_backward"), {"product": "all"})
     assert "npu_sim does not model it there yet" in dict(conv.left_out)["ascend_950"]
     assert make_space(EMBEDDING, {"product": "ascend_950"}).left_out == ()
+
+
+def test_a_product_is_left_out_from_the_release_on_that_is_not_modelled():
+    rotary = load_operator("rotary_position_embedding")
+    space = make_space(rotary, {"product": "all", "release": "9.0"})
+    assert "from release 9.0 on" in dict(space.left_out)["atlas_inference"]
+    space = make_space(rotary, {"product": "all", "release": "8.5"})
+    assert "atlas_inference" in {profile.name for profile in space.profiles}
+    with pytest.raises(NotModelledError):
+        make_space(rotary, {"product": "atlas_inference", "release": "9.0"})
 
 
 def test_a_sample_stays_in_its_ranges_and_reaches_them():

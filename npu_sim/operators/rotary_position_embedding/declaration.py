@@ -40,7 +40,6 @@ from npu_sim.operators.shared.rotations.declaration import (
     refuse_shape,
     x_axes,
 )
-from npu_sim.status import NotModelledError
 from npu_sim.tiling import rotary_position_embedding as tiler
 from npu_sim.tiling.common import Shape
 
@@ -93,18 +92,6 @@ def accepts_alone(row: Any, device: Device, rules: Any) -> bool:
 def refused_status(call: Inspection) -> Status:
     """Return the status of a refusal below the aclnn call (page, "Contract")."""
     return INNER_NULL_POINTER if call.rules.inner_step else TILING_FAILURE
-
-
-def check_inference(call: Inspection) -> None:
-    """Refuse the Atlas inference series, which has the operator from 9.0 on, is not modelled."""
-    is_inference = call.profile.npu_arch == NPU_ARCH_ATLAS_INFERENCE
-    if is_inference and call.rules.inner_step:
-        raise NotModelledError(
-            "product",
-            "{title} has the operator from release 9.0 on; npu_sim does not model it there yet",
-            "choose another product",
-            title=call.profile.product.title,
-        )
 
 
 def check_shapes(call: Inspection) -> None:
@@ -218,7 +205,6 @@ OPERATOR = Operator(
     derived=(Derived("x_rank", "4", lambda specs: specs["x"].rank),),
     checks=(
         checks.Given(),
-        check_inference,
         checks.Supported(),
         checks.Attributes("mode"),
         bind_axes,
@@ -236,5 +222,6 @@ OPERATOR = Operator(
     assumed=(system_workspace("rotary_position_embedding, Tiling"),),
     evidence=Evidence.EXACT,
     families_not_modelled=(ASCEND_950,),
+    not_modelled_since={NPU_ARCH_ATLAS_INFERENCE: "9.0"},
     package=__package__,
 )
