@@ -70,7 +70,8 @@ class ModeCheck:
         ``not run`` for an error, ``not judged`` where nothing can be said, ``unreadable`` for
         damaged results.
     status, planned_status
-        Status of the device, None for an error without one; and of the plan.
+        Status of the device, None for an error without one and for results that are not of the
+        call; and of the plan.
     impossible
         Number of impossible elements by output.
     cores, planned_cores
@@ -92,7 +93,7 @@ class ModeCheck:
     kernel: str = ""
     tiling_key: int | None = None
     verdict: str = NOT_JUDGED
-    status: int | None = 0
+    status: int | None = None
     planned_status: int = 0
     impossible: Mapping[str, int] | None = None
     cores: int | None = None
@@ -204,7 +205,7 @@ def unreadable_mode(line: Line, deterministic: bool, error: Exception) -> ModeCh
     """Return the check of a call whose results cannot be read."""
     reason = getattr(error, "message", str(error) or type(error).__name__)
     finding = Text("the results cannot be read: {reason}", reason=reason)
-    return mode_of(line, deterministic, verdict=UNREADABLE, status=None, findings=(finding,))
+    return mode_of(line, deterministic, verdict=UNREADABLE, findings=(finding,))
 
 
 def write_evidence(folder: Path, answer: KitCheck, lines: Sequence[Line]) -> None:

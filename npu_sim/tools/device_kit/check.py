@@ -169,8 +169,7 @@ class JudgedCall:
             if done.call != self.line.digest:
                 yield mode_of(self.line, False, findings=("the results are of another call",))
             elif done.crashed:
-                fields = {"verdict": NOT_RUN, "status": None}
-                yield mode_of(self.line, False, findings=(done.crashed,), **fields)
+                yield mode_of(self.line, False, verdict=NOT_RUN, findings=(done.crashed,))
             elif other := self._other_inputs(done):
                 finding = Text("the results are of other inputs: {names}", names=", ".join(other))
                 yield mode_of(self.line, False, findings=(finding,))
@@ -211,6 +210,7 @@ class JudgedCall:
             raise ValueError("done.json has neither runs nor an error")
         place = self.folder / ("on" if deterministic else "off")
         fields: dict[str, Any] = {
+            "status": 0,
             "path": str(planned.path),
             "kernel": planned.kernel,
             "tiling_key": planned.tiling_key,

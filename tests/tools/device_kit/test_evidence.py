@@ -117,6 +117,7 @@ def test_an_undecided_or_refused_call_says_nothing_of_a_path(says):
         ({"verdict": "undecided"}, "open"),
         ({"verdict": "not judged"}, "open"),
         ({"verdict": "not run", "status": None}, "open"),
+        ({"verdict": "equal", "status": None}, "open"),
         ({"verdict": "not run", "status": 561002}, "contradicted"),
         ({"verdict": "not run", "status": 0, "planned_status": 161002}, "contradicted"),
         ({"verdict": "not run", "status": 161002, "planned_status": 161002}, "confirmed"),
@@ -125,7 +126,7 @@ def test_an_undecided_or_refused_call_says_nothing_of_a_path(says):
     ],
 )
 def test_an_outcome_follows_from_all_that_was_measured(fields, outcome):
-    assert ModeCheck(1, "rms_norm", False, "", **fields).outcome == outcome
+    assert ModeCheck(1, "rms_norm", False, "", **{"status": 0, **fields}).outcome == outcome
 
 
 def test_the_shipped_files_are_replayed():

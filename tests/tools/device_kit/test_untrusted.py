@@ -257,6 +257,8 @@ def test_results_of_another_kit_are_not_judged(kit, tmp_path):
     shutil.copy(other / "device.json", kit / "device.json")
     answer = npu_sim.check_kit(kit)
     assert [mode.verdict for mode in answer.modes] == ["not judged", "equal", "equal"]
+    assert [mode.status for mode in answer.modes] == [None, 0, 0]
+    assert "status 2 of 2 as planned" in " ".join(str(answer).split())
     assert "the results are of another call" in findings(answer)
     assert "device.json is of another kit" in answer.findings
     records = [json.loads(line) for line in (kit / "evidence.jsonl").read_text().splitlines()]

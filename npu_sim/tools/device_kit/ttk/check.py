@@ -188,10 +188,11 @@ class JudgedCase:
         plan, status = self.case.plan, self.row[STATUS].strip()
         if status not in (PASS, FAIL):
             finding = Text("not run: {status}", status=Verbatim(status[:200] or "no status"))
-            return self._mode(verdict=NOT_RUN, status=None, findings=(finding,))
+            return self._mode(verdict=NOT_RUN, findings=(finding,))
         if plan is None:
             return self._mode(findings=(self.case.left_out(),))
         fields = {
+            "status": 0,
             "path": str(plan.path),
             "kernel": plan.kernel,
             "tiling_key": plan.tiling_key,
