@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf, isnan, nan
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,7 +28,7 @@ from npu_sim.cores import Profile
 from npu_sim.framework.target import CoreOrder, Limits, Target
 from npu_sim.plans.answers import Printed, Progress
 from npu_sim.status import UsageError
-from npu_sim.torch.emulation import INTEGERS, Emulation, emulate, operators_of_models
+from npu_sim.torch.emulation import INTEGERS, Emulation, differences, emulate, operators_of_models
 
 STANDS_OUT = 2.0
 """Times the difference of the control from which a difference stands out."""
@@ -59,12 +60,15 @@ class Variant:
     log_probabilities: float | None = None
     """Mean absolute difference of the log-probabilities of the first labels."""
     losses: tuple[float, ...] = ()
-    """Difference of the loss at each step."""
+    """Difference of the loss at each step; infinity where one is NaN, NaN where both are."""
 
     @property
     def loss(self) -> float:
-        """Root mean square of the differences of the loss."""
-        return float(np.sqrt(np.mean(np.square(self.losses)))) if self.losses else 0.0
+        """Root mean square of the differences of the loss; NaN where both losses always are."""
+        known = [difference for difference in self.losses if not isnan(difference)]
+        if not known:
+            return nan if self.losses else 0.0
+        return float(np.sqrt(np.mean(np.square(known))))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
@@ -152,7 +156,7 @@ class Seen:
                     if parameter.grad is not None:
                         name = self.names.get(id(parameter), f"parameter {len(self.gradients)}")
                         self.gradients[name] = parameter.grad.detach().clone()
-        self.losses.append(float(np.mean(self.waiting)) if self.waiting else float("nan"))
+        self.losses.append(float(np.mean(self.waiting)) if self.waiting else nan)
         self.waiting.clear()
         if len(self.losses) >= self.steps:
             raise EnoughStepsError
@@ -226,11 +230,14 @@ def move_weight(model: torch.nn.Module) -> bool:
 
 
 def relative(other: Iterable[Tensor], base: Iterable[Tensor]) -> float:
-    """Return the norm of the difference of tensors over the norm of the second ones."""
+    """Return the norm of the difference of tensors over the norm of the second ones.
+
+    Infinity where one element of two is infinite or NaN.
+    """
     difference = scale = 0.0
     for first, second in zip(other, base, strict=True):
-        difference += float((first.double() - second.double()).square().sum())
-        scale += float(second.double().square().sum())
+        difference += float(differences(first, second).square().sum())
+        scale += float(second[second.isfinite()].double().square().sum())
     if scale == 0.0:
         return 0.0 if difference == 0.0 else float("inf")
     return float(np.sqrt(difference / scale))
@@ -249,7 +256,7 @@ def _variant(name: str, seen: Seen, base: Seen, emulation: Emulation | None = No
         logits = relative([seen.logits], [base.logits])
         own, expected = seen.log_probabilities(), base.log_probabilities()
         if own is not None and expected is not None and own.numel():
-            log_probabilities = float((own - expected).abs().mean())
+            log_probabilities = float(differences(own, expected).abs().mean())
     changes = None
     if emulation is not None:
         first = (found for (operator, _), found in emulation.changes.items() if operator == name)
@@ -268,9 +275,17 @@ def _variant(name: str, seen: Seen, base: Seen, emulation: Emulation | None = No
         logits=logits,
         log_probabilities=log_probabilities,
         losses=tuple(
-            abs(own - expected) for own, expected in zip(seen.losses, base.losses, strict=False)
+            _distance(own, expected)
+            for own, expected in zip(seen.losses, base.losses, strict=False)
         ),
     )
+
+
+def _distance(own: float, expected: float) -> float:
+    """Return the difference of two losses; infinity where one is NaN."""
+    if own == expected:
+        return 0.0
+    return inf if isnan(own) is not isnan(expected) else abs(own - expected)
 
 
 def _calls(name: str, emulation: Emulation) -> int:

@@ -64,10 +64,11 @@ class Changes:
     differing: int = 0
     """Elements that differ, in the narrower of the two dtypes."""
     largest_ulp: int = 0
-    """Largest difference in units in the last place of that dtype."""
+    """Largest difference of finite values in units in the last place of that dtype."""
     squares: float = 0.0
-    """Sum of squares of the program's values."""
+    """Sum of squares of the program's values, where both are finite."""
     squared_differences: float = 0.0
+    """Sum of squared differences of these values."""
 
     @property
     def differing_share(self) -> float:
@@ -86,10 +87,12 @@ class Changes:
             self.add(torch.view_as_real(before), torch.view_as_real(after))
             return
         first, other = (tensor.detach().to(dtype).reshape(-1) for tensor in (before, after))
-        gap = first.double() - other.double()
+        gap = differences(first, other)
         self.calls += 1
         self.elements += gap.numel()
-        self.differing += int((gap != 0).count_nonzero())
+        self.differing += int(gap.count_nonzero())
+        finite = first.isfinite() & other.isfinite()
+        first, other, gap = first[finite], other[finite], gap[finite]
         self.squares += float(first.double().square().sum())
         self.squared_differences += float(gap.square().sum())
         if gap.numel() and dtype in INTEGERS:
@@ -113,6 +116,16 @@ class Changes:
             "largest_ulp": self.largest_ulp,
             "relative_rms": self.relative_rms,
         }
+
+
+def differences(first: Tensor, second: Tensor) -> Tensor:
+    """Return ``first - second`` in fp64.
+
+    0 where both are NaN, or the same infinity; infinity where one is NaN.
+    """
+    same = (first == second) | (first.isnan() & second.isnan())
+    gap: Tensor = first.double() - second.double()
+    return gap.nan_to_num(torch.inf, torch.inf, -torch.inf).masked_fill(same, 0.0)
 
 
 def _rank(tensor: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """The answers of :mod:`npu_sim.torch` as text; their reports are made of the same tables."""
 
 from collections.abc import Iterator
+from math import inf
 from typing import Any
 
 from rich.console import RenderableType
@@ -325,7 +326,7 @@ def _loss_chart(study: Ablation) -> Drawing:
     """Draw the differences of the loss at each step; the control is grey."""
     curves = []
     for row in (*study.rows, study.control):
-        points = [(step + 1, value) for step, value in enumerate(row.losses) if value]
+        points = [(step + 1, value) for step, value in enumerate(row.losses) if 0 < value < inf]
         if points:
             places, values = zip(*points, strict=True)
             curves.append(curve(row.name, places, values, control=row is study.control))

@@ -1,5 +1,8 @@
 """Which operator changes a training: the table, against a second implementation of its numbers."""
 
+from dataclasses import replace
+from math import inf, isnan, nan
+
 import numpy as np
 import pytest
 
@@ -11,7 +14,7 @@ from torch.nn import functional  # noqa: E402
 
 import npu_sim  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
-from npu_sim.torch.ablation import move_weight  # noqa: E402
+from npu_sim.torch.ablation import Seen, _variant, move_weight  # noqa: E402
 from tests.torch.test_emulation import WORDS, Model  # noqa: E402
 
 STEPS, SEED = 4, 3
@@ -134,6 +137,43 @@ def test_the_first_call_is_that_of_emulation(study):
         changes.relative_rms,
     )
     assert row.calls == STEPS
+
+
+@pytest.mark.parametrize(
+    ("losses", "of_control", "stands_out"),
+    [
+        ([1.0, nan], [1.0, 2.0], True),
+        ([1.0, nan], [nan, 2.0], False),
+        ([1.0, inf], [1.0, 2.0], True),
+        ([1.0, 2.0], [1.0, nan], False),
+        ([4.0, 2.0], [1.0, 2.0], True),
+    ],
+)
+def test_a_run_that_diverges_stands_out_unless_the_control_does(
+    study, losses, of_control, stands_out
+):
+    base = Seen(2, losses=[1.0, 2.0])
+    row, control = (
+        _variant(name, Seen(2, losses=found), base)
+        for name, found in (("rms_norm", losses), ("control", of_control))
+    )
+    assert ("loss" in replace(study, control=control).stands_out(row)) is stands_out
+
+
+def test_losses_that_are_nan_as_written_tell_nothing():
+    row = _variant("rms_norm", Seen(2, losses=[1.5, nan]), Seen(2, losses=[1.0, nan]))
+    assert row.losses[0] == 0.5
+    assert isnan(row.losses[1])
+    assert row.loss == 0.5
+
+
+@pytest.mark.parametrize(
+    ("own", "base", "difference"),
+    [([nan, 1.0], [nan, 1.0], 0.0), ([inf, 2.0], [inf, 1.0], 1.0), ([nan, 1.0], [1.0, 1.0], inf)],
+)
+def test_gradients_that_overflow_alike_are_the_same(own, base, difference):
+    own, base = (Seen(1, gradients={"w": torch.tensor(values)}) for values in (own, base))
+    assert _variant("rms_norm", own, base).gradient == difference
 
 
 def test_the_same_seed_gives_the_same_table(study):

@@ -595,6 +595,20 @@ def test_calls_are_compared_with_what_the_program_computes(compare, calls):
         assert changes.relative_rms == pytest.approx(float(relative))
 
 
+def test_infinities_and_nan_on_both_sides_are_no_difference():
+    gate, up = (torch.full((4, 8), 300.0, dtype=torch.float16) for _ in range(2))
+    up[0], up[1] = torch.nan, -1
+    with simulated.emulate() as report:
+        result = functional.silu(gate) * up
+    assert not result[[0, 2, 3]].isfinite().any()
+    changes = report.changes_of("swi_glu")
+    assert (changes.differing, changes.largest_ulp) == (0, 0)
+    assert changes.relative_rms == 0
+    changes.add(torch.tensor([1.0, torch.nan, 2.0]), torch.tensor([torch.inf, 1.0, 2.0]))
+    assert changes.differing == 2
+    assert changes.relative_rms == 0
+
+
 def test_the_first_line_names_what_is_the_products_and_what_is_this_cpus():
     with simulated.emulate("A2") as report:
         gate, up = pair()
