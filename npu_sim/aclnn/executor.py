@@ -43,7 +43,7 @@ WORKSPACE_ALIGNMENT = 8
 """Bytes: the size of the largest element stored in it."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class AclOpExecutor:
     """A call that the first stage accepted."""
 
@@ -62,7 +62,12 @@ class AclOpExecutor:
     first run."""
     released: bool = False
     """Whether the executor was used or destroyed, and cannot run again."""
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __repr__(self) -> str:
+        """Return the function and the state; the call's arrays would fill screens."""
+        state = f"repeatable={self.repeatable}, released={self.released}"
+        return f"AclOpExecutor(aclnn{self.operator.title}, {state})"
 
     @property
     def operator(self) -> Operator:

@@ -222,6 +222,8 @@ class Emulator(Recorder):
         place = read.span.place
         try:
             _require_replaceable((*read.arguments, *read.options.values()))
+            if call.passed is not None and not call.has_whole_gradient(call.passed):
+                raise NotReplacedError(DETACHED)
             result = self._computed(call, place)
         except NotDone as error:
             self._left_to_pytorch(call.operator, error, place)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from npu_sim.torch.flow import Kept, Step
@@ -78,10 +79,12 @@ class FusedCall:
 
         It is not where the program detaches a part, or computes it without gradients.
         """
+        if not torch.is_grad_enabled():
+            return True
         if self.passed is not None:
             result = self.passed
         if not result.requires_grad:
-            return True
+            return not any(source.tensor.requires_grad for source in self.sources)
         for source in self.sources:
             if source.tensor.requires_grad and any(step.node is None for step in source.steps):
                 return False

@@ -304,6 +304,8 @@ def test_an_executor_runs_once_unless_it_is_made_repeatable(operator):
     _, size, executor = first_stage(operator, call)
     assert aclnn.aclSetAclOpExecutorRepeatable(executor) == 0
     assert [second_stage(operator, memory, size, executor) for _ in range(3)] == [0, 0, 0]
+    assert "repeatable=True, released=False" in repr(executor)
+    assert "\n" not in repr(executor)
     assert aclnn.aclDestroyAclOpExecutor(executor) == 0
     assert second_stage(operator, memory, size, executor) == INVALID
 

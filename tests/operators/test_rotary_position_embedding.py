@@ -1,5 +1,7 @@
 """RotaryPositionEmbedding and its gradient: contract, warnings, launches, and studies."""
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -22,6 +24,17 @@ def status(operator, x, cos, /, **changed):
     with pytest.raises(AclnnError) as refused:
         call(operator, x, cos, **changed)
     return int(refused.value.status), refused.value
+
+
+@pytest.mark.parametrize("operator", [FORWARD, GRADIENT])
+@pytest.mark.parametrize(
+    ("kind", "cos_kind", "message"),
+    [("fp64", "fp64", "is float64, which .* not support"), ("bf16", "fp32", "cos is float32, ")],
+)
+def test_a_dtype_that_no_call_has_is_named_alone(operator, kind, cos_kind, message):
+    _, refused = status(operator, f"2x8x4x64:{kind}", f"1x8x1x64:{cos_kind}")
+    assert re.search(message, refused.message)
+    assert "bfloat16" in refused.hint
 
 
 def codes(operator, x, cos, /, **changed):

@@ -316,6 +316,35 @@ def test_code_that_cannot_be_replaced_is_listed_and_computes_as_before(program):
     assert found.device.type == "meta" or torch.equal(found, expected)
 
 
+def of_no_gradient(x):
+    with torch.no_grad():
+        silu = functional.silu(x)
+    return silu * torch.ones(4, 6)
+
+
+CLASSES = torch.tensor([3, 1, 5, 0])
+DETACHED = {
+    "log-probabilities": lambda x: functional.nll_loss(x.log_softmax(-1).detach(), CLASSES),
+    "a gate": of_no_gradient,
+    "labels' logits": lambda x: x.detach()[torch.arange(4), CLASSES] - x.logsumexp(-1),
+    "logits of a sum": lambda x: x[torch.arange(4), CLASSES] - x.detach().logsumexp(-1),
+}
+
+
+@nothing_is_replaced
+@pytest.mark.parametrize("name", DETACHED)
+def test_no_gradient_flows_where_the_program_has_none(name):
+    def program(x):
+        return DETACHED[name](x).sum() + x.sum()
+
+    logits = torch.randn(4, 6, requires_grad=True)
+    expected = gradients(program, logits)
+    with simulated.emulate() as report:
+        found = gradients(program, logits)
+    assert "detached" in " ".join(left_of(report).values())
+    torch.testing.assert_close(found, expected)
+
+
 @nothing_is_replaced
 def test_a_formula_of_a_loop_without_gradients_does_not_keep_its_tensors():
     with simulated.emulate() as report, torch.no_grad():

@@ -107,8 +107,19 @@ def check_shapes(call: Inspection) -> None:
 def check_dtypes(call: Inspection) -> None:
     """Check that all tensors have one floating-point dtype of the product."""
     dtype, allowed = call.specs["x"].dtype, call.profile.product.dtypes
+    if dtype not in allowed:
+        raise AclnnError(
+            refused_status(call),
+            "x",
+            "{name} is {dtype}, which {where} does not support",
+            "supported: {allowed}",
+            name="x",
+            dtype=dtype,
+            where=call.operator.title,
+            allowed=", ".join(allowed),
+        )
     for name, spec in call.specs.items():
-        if spec.dtype != dtype or dtype not in allowed:
+        if spec.dtype != dtype:
             raise AclnnError(
                 refused_status(call),
                 name,

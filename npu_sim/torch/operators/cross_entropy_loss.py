@@ -425,6 +425,8 @@ def _difference(kernel: Kernel, first: Term, other: Term) -> Term | None:
     # The maximum is subtracted on both sides, or on neither.
     if kind != "shifted" and first.shifted != other.shifted:
         return None
+    if kind != "shifted" and first.logits_tensor.requires_grad != other.logits_tensor.requires_grad:
+        first.logits_tensor.forget(flow.DETACHED)
     label = first if first.target else other
     found = replace(
         first,
