@@ -121,7 +121,7 @@ def test_mode_and_cores_change_bits():
 
 
 def test_an_empty_input_gives_a_constant_bias():
-    assert numbers("empty_bias") == {"grad_bias": [15.0, 15.0], "sum_of_self": 3.75}
+    assert numbers("empty_bias") == {"grad_bias": [15.0, 15.0], "sum_of_grad_output": 3.75}
 
 
 def test_the_mean_of_no_elements_is_nan():

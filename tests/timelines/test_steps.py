@@ -187,7 +187,7 @@ def test_matrix_blocks_of_convolutions_hold_what_is_multiplied():
             plan.tiling[gradient][field] for field in ("single_m", "single_n", "single_reduction")
         )
         own, factor, result = (
-            views[f"self of a {gradient} block"],
+            views[f"grad_output of a {gradient} block"],
             views[f"{other} of a {gradient} block"],
             views[f"{gradient} block"],
         )

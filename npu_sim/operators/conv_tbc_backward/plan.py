@@ -77,8 +77,8 @@ from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
     tail_split,
 )
 
-ENTRY_ORDER = ("self", "weight", "input", "bias")
-OPERANDS = ("self", "input", "weight")
+ENTRY_ORDER = ("grad_output", "weight", "input", "bias")
+OPERANDS = ("grad_output", "input", "weight")
 INPUT_KERNEL, WEIGHT_KERNEL = "Conv2DBackpropInput", "Conv2DBackpropFilter"
 """Kernels of both gradients in cube layout; types of the vendor's operators with these layouts."""
 CONTRACTIONS = {"gradInput": "Cout", "gradWeight": "B"}
@@ -145,7 +145,7 @@ class _Executor(Executor):
 
         Transposes give (batch or out, channels, time or taps).
         """
-        specs = {x.parameter: self.case.specs[x.name] for x in self.case.operator.inputs}
+        specs = self.case.specs
         for name in ENTRY_ORDER:
             if not specs[name].contiguous:
                 copy = Text("entry copy of {name}", name=name)
@@ -160,7 +160,7 @@ class _Executor(Executor):
             )
         unknown = _part("ReduceSum", 0, Evidence.UNKNOWN, "not published; 32 bytes at least")
         parts = (unknown,) if self.case.profile.npu_arch == NPU_ARCH_A2_A3 else ()
-        self.run("ReduceSum", (transposed["self"],), self.case.tensor("grad_bias"), *parts)
+        self.run("ReduceSum", (transposed["grad_output"],), self.case.tensor("grad_bias"), *parts)
         return transposed
 
 
@@ -182,7 +182,7 @@ def _convolutions(
     channel_block = CHANNEL_BLOCK_BYTES // problem_of(row, case.rules).element_bytes
     in_blocks, out_blocks = ceil_div(row.Cin, channel_block), ceil_div(row.Cout, channel_block)
     cube: dict[str, Shape] = {
-        "self": (row.B, out_blocks, 1, row.To, channel_block),
+        "grad_output": (row.B, out_blocks, 1, row.To, channel_block),
         "input": (row.B, in_blocks, 1, row.T, channel_block),
         "weight": (in_blocks * row.K, ceil_div(row.Cout, CUBE_EDGE), CUBE_EDGE, channel_block),
     }
@@ -194,7 +194,7 @@ def _convolutions(
         output = intermediate(Text("{name} in cube layout", name=name), cube[name], compute)
         laid_out[name] = executor.run("TransData", (source,), output)
     result = intermediate("gradInput in cube layout", cube["input"], compute)
-    operands = laid_out["self"], laid_out["weight"]
+    operands = laid_out["grad_output"], laid_out["weight"]
     # The names of the gradients' kernels are a model.
     model, tiling = Evidence.MODEL, case.tiling
     executor.run(
@@ -208,7 +208,7 @@ def _convolutions(
     if not case.deterministic:
         note = "its size is a model; whether deterministic mode clears as well is not published"
         executor.run("MemSet", (), result, is_node=False, evidence=model, note=note)
-    operands, block_dim = (laid_out["self"], laid_out["input"]), tiling.grad_weight.block_dim
+    operands, block_dim = (laid_out["grad_output"], laid_out["input"]), tiling.grad_weight.block_dim
     parts: tuple[WorkspacePart, ...] = ()
     if tiling.route == ROUTE_PLANNER:  # the only one whose workspace is published
         slots = tiling.workspace_bytes - case.device.system_workspace_bytes
@@ -227,7 +227,7 @@ def _products(
     """Append both gradients as matrix products: the output has length 1, all else are views."""
     row = executor.case.row
     columns = row.Cin * row.K
-    gradient, weight, x = (transposed[name] for name in ("self", "weight", "input"))
+    gradient, weight, x = (transposed[name] for name in ("grad_output", "weight", "input"))
     operands = gradient.viewed((row.B, 1, row.Cout)), weight.viewed((row.Cout, columns))
     grad_input = _product(executor, "gradInput", operands, (row.B, 1, columns))
     operands = gradient.viewed((row.B, row.Cout)), x.viewed((row.B, columns))
@@ -414,10 +414,10 @@ def _memories(case: Case, gradient: str) -> Iterator[Memory]:
     else:
         other_l1 = buffers * tiling.x_l1_elements * problem.element_bytes
     parts = {
-        "L0A": (("self tile", tiling.l0a_bytes, L0_BUFFERS),),
+        "L0A": (("grad_output tile", tiling.l0a_bytes, L0_BUFFERS),),
         "L0B": ((Text("{other} tile", other=other), tiling.l0b_bytes, L0_BUFFERS),),
         "L0C": (("accumulator", tiling.l0c_bytes, tiling.l0c_buffers),),
-        "L1": (("self", tiling.l1_bytes - other_l1, buffers), (other, other_l1, buffers)),
+        "L1": (("grad_output", tiling.l1_bytes - other_l1, buffers), (other, other_l1, buffers)),
     }
     for name, areas in parts.items():
         yield Memory(
@@ -458,7 +458,7 @@ def describe_empty(case: Case) -> Description:
                 "grad_bias_constant",
                 "input",
                 "input or weight is empty: gradBias is the constant B * To = {batch} * {out_time} "
-                "= {rows}, not the sum of self",
+                "= {rows}, not the sum of grad_output",
                 batch=batch,
                 out_time=out_time,
                 rows=batch * out_time,
@@ -590,22 +590,22 @@ def _bias_order(case: Case) -> str:
         rows, cores = case.tiling.bias_rows, case.tiling.bias_cores
         if cores < ORDERED_ADDITIONS:
             return Text(
-                "two cores add the sums of {rows} rows of self atomically (model): two additions "
-                "commute",
+                "two cores add the sums of {rows} rows of grad_output atomically (model): two "
+                "additions commute",
                 rows=rows,
             )
         return Text(
-            "{cores} cores add the sums of {rows} rows of self atomically (model); fixed when "
-            "deterministic",
+            "{cores} cores add the sums of {rows} rows of grad_output atomically (model); fixed "
+            "when deterministic",
             cores=cores,
             rows=rows,
         )
     if case.profile.npu_arch == NPU_ARCH_A2_A3:
         return (
-            "fp32 sum of self in a fixed order, rounded once (model: how cores share it is not "
-            "published)"
+            "fp32 sum of grad_output in a fixed order, rounded once (model: how cores share it is "
+            "not published)"
         )
-    return "fp32 sum of self by one core, rounded once"
+    return "fp32 sum of grad_output by one core, rounded once"
 
 
 def _weight_order(case: Case) -> str:
@@ -666,7 +666,7 @@ def _decisions(case: Case) -> Iterator[Decision]:
         shared = Condition(
             "gradBias split over cores",
             Text(
-                "fp32, default mode, and more than {bias_unit_rows} rows of self",
+                "fp32, default mode, and more than {bias_unit_rows} rows of grad_output",
                 bias_unit_rows=BIAS_UNIT_ROWS,
             ),
             lambda row, device, rules: tile_row(row, device, rules).bias_cores > 1,
@@ -786,7 +786,7 @@ def _gate_times(row: Any, device: Device, rules: Any) -> Iterator[int]:
     rows = device.l1_bytes // gate_row_bytes(problem)
     times: Iterable[int] = ()
     if published_planner_takes(problem, device):
-        # T passes without a search if To >= 16 and 16 rows of self and 2 * T rows of x fit.
+        # T passes without a search if To >= 16 and 16 rows of grad_output and 2 * T rows of x fit.
         following, passing = problem.time + 1, (rows - CUBE_EDGE) // 2
         long = problem.time + CUBE_EDGE - output_time(problem)
         times = chain(range(following, long), range(max(following, long, passing), rows + 2))
@@ -890,7 +890,7 @@ def _precision_caveats(case: Case) -> Iterator[Caveat]:
             "fp16_conversion",
             "cube_math_type",
             "operands and gradInput are rounded to fp16: 10 explicit mantissa bits, {range}, "
-            "below 2^-24 they vanish; gradBias is summed from the original self",
+            "below 2^-24 they vanish; gradBias is summed from the original grad_output",
             range="values beyond 65504 become 65504"
             if case.profile.saturates
             else "values beyond 65504 become inf",

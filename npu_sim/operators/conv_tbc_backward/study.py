@@ -69,7 +69,7 @@ def _bias_parts(call: StudyCall) -> Iterator[Parts]:
         columns_together=sums.shape[1],
         locate=lambda part, column: (column,),
         describe=lambda place: Text(
-            "rows {start} to {stop} of self",
+            "rows {start} to {stop} of grad_output",
             start=place * rows,
             stop=min((place + 1) * rows, count),
         ),
@@ -223,7 +223,7 @@ def terms(call: StudyCall, output: str, index: Index) -> NamedTerms:
     pad = call.arguments.pad
     if output == "grad_bias":
         rows = np.ndenumerate(grad[:, :, index[0]])
-        return [(f"self[{t}, {b}]", float(value)) for (t, b), value in rows]
+        return [(f"grad_output[{t}, {b}]", float(value)) for (t, b), value in rows]
     products: NamedTerms = []
     if output == "grad_weight":
         tap, row, column = index
@@ -231,14 +231,14 @@ def terms(call: StudyCall, output: str, index: Index) -> NamedTerms:
             at = time + tap - pad
             if 0 <= at < x.shape[0]:
                 for b, value in enumerate(x[at, :, row] * grad[time, :, column]):
-                    products.append((f"input[{at}, {b}]*self[{time}, {b}]", float(value)))
+                    products.append((f"input[{at}, {b}]*grad_output[{time}, {b}]", float(value)))
         return products
     time, sample, row = index
     for tap in range(weight.shape[0]):
         at = time + pad - tap
         if 0 <= at < grad.shape[0]:
             for o, value in enumerate(grad[at, sample] * weight[tap, row]):
-                name = f"self[{at}, {sample}, {o}]*weight[{tap}, {row}, {o}]"
+                name = f"grad_output[{at}, {sample}, {o}]*weight[{tap}, {row}, {o}]"
                 products.append((name, float(value)))
     return products
 
@@ -293,11 +293,11 @@ def _empty_bias() -> Shown:
         name: np.full(shape, 0.25, np.float32) for name, shape in tensors.items()
     }
     bias = run(OPERATOR, **arrays).outputs["grad_bias"].tolist()
-    numbers: Numbers = {"grad_bias": bias, "sum_of_self": 0.25 * 15}
+    numbers: Numbers = {"grad_bias": bias, "sum_of_grad_output": 0.25 * 15}
     return numbers, [
         Text(
             "with an empty input gradBias is {grad_bias}, the constant batch * time, not the sum "
-            "of self ({sum_of_self})",
+            "of grad_output ({sum_of_grad_output})",
             **numbers,
         )
     ]

@@ -95,10 +95,10 @@ class Gradient:
         self.holds = Hold(0, 1, buffers[0]), Hold(1, 2, L0_BUFFERS), Hold(2, 3, buffers[1])
 
     def copied_bytes(self, rows: int, columns: int, length: int) -> tuple[int, int]:
-        """Return the bytes of self and of the other operand of a part, as copied to L1."""
+        """Return the bytes of grad_output and of the other operand of a part, as copied to L1."""
         if self.name == "gradInput":
-            # The halo of the rows is left out: at the ends self has fewer time steps than the rows
-            # and their halo.
+            # The halo of the rows is left out: at the ends grad_output has fewer time steps than
+            # the rows and their halo.
             own = min(rows, self.output_time) * self.size * ceil_div(length, self.taps)
             return own, columns * length * self.size
         channels = CHANNEL_BLOCK_BYTES // self.size
@@ -271,7 +271,7 @@ def _description(gradient: str, *, loads: bool, writes: bool) -> Step:
     other = OTHERS[gradient]
     factors, result = _blocks_drawn(gradient, other)
     text = Text(
-        "block rows {{m}}, columns {{n}}: the accumulator in L0C += self x {other} over "
+        "block rows {{m}}, columns {{n}}: the accumulator in L0C += grad_output x {other} over "
         "{{k}} of the reduction, one base block of it",
         other=other,
     )
@@ -280,7 +280,13 @@ def _description(gradient: str, *, loads: bool, writes: bool) -> Step:
     if writes:
         text += "; the accumulator is copied out"
     read, held = (factors, ()) if loads else ((), factors)
-    live = ("self", other, "self tile", Text("{other} tile", other=other), "accumulator")
+    live = (
+        "grad_output",
+        other,
+        "grad_output tile",
+        Text("{other} tile", other=other),
+        "accumulator",
+    )
     note = ", ".join(word for word, done in (("load", loads), ("out", writes)) if done)
     return Step(note, text, read, (result,) if writes else (), held, live)
 
@@ -304,7 +310,7 @@ def _views(plan: Plan) -> tuple[View, ...]:
 def _blocks_drawn(gradient: str, other: str) -> tuple[tuple[str, str], str]:
     """Return the names of the operands and of the result of a block."""
     return (
-        Text("self of a {gradient} block", gradient=gradient),
+        Text("grad_output of a {gradient} block", gradient=gradient),
         Text("{other} of a {gradient} block", other=other, gradient=gradient),
     ), Text("{gradient} block", gradient=gradient)
 

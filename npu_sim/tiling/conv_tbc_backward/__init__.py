@@ -558,7 +558,9 @@ class Tiling(NamedTuple):
     ]
     bias_rows: Annotated[
         int,
-        Field("rows of self, time and batch, that such a core takes", "B * (T + 2 * pad + 512)"),
+        Field(
+            "rows of grad_output, time and batch, that such a core takes", "B * (T + 2 * pad + 512)"
+        ),
     ]
     grad_input: Annotated[Cube, Part(help=" of gradInput")]
     grad_weight: Annotated[Cube, Part(help=" of gradWeight")]
