@@ -159,10 +159,12 @@ class Flow:
     def fact(self, topic: str, tensor: Tensor) -> Any:
         """Return the fact of a file about a tensor; None if there is none.
 
-        A view that takes a part, or other elements after one another, is another tensor.
+        A view that takes a part, or other elements after one another, is another tensor; so is one
+        that a gradient ends at, and not at what it was computed from.
         """
         known = self._storages.get(tensor.untyped_storage())
-        if known is None or known.order != _order(tensor):
+        is_end = tensor.requires_grad and tensor.is_leaf
+        if known is None or known.order != _order(tensor) or is_end:
             return None
         return known.facts.get(topic)
 

@@ -108,6 +108,31 @@ IN_ANOTHER_ORDER = {
 }
 
 
+def leaf(x):
+    return x.detach().clone().requires_grad_()
+
+
+LEAVES = {
+    "x of a norm": lambda x: x * rstd(mean(square(x))) * GAMMA,
+    "a gate": lambda x: functional.silu(x) * GAMMA,
+    "a computed gate": lambda x: leaf(functional.silu(x)) * GAMMA,
+}
+
+
+@pytest.mark.parametrize("name", LEAVES)
+@pytest.mark.filterwarnings("ignore:no call was replaced")
+def test_a_gradient_ends_at_a_tensor_that_the_block_makes_a_leaf(name):
+    values = torch.linspace(-1, 2, SIZE * SIZE).reshape(SIZE, SIZE)
+    x = leaf(values)
+    LEAVES[name](x).square().sum().backward()
+    with simulated.emulate("atlas_a2", deterministic=True):
+        own = leaf(values)
+        LEAVES[name](own).square().sum().backward()
+    assert (own.grad is None) == (x.grad is None)
+    if x.grad is not None:
+        torch.testing.assert_close(own.grad, x.grad)
+
+
 def computed(program):
     x = torch.sin(torch.arange(SIZE * SIZE).float().view(SIZE, SIZE)).requires_grad_()
     result = program(x)
