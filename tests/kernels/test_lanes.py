@@ -1,6 +1,8 @@
+import platform
+
 import numpy as np
 import pytest
-from numba import config, njit
+from numba import config, from_dtype, njit
 
 from npu_sim.kernels.shared import elementwise
 from npu_sim.kernels.vectors import lanes
@@ -62,6 +64,20 @@ def test_stored_elements_survive_widening_and_narrowing(storage, streams):
     target = aligned(source.size, storage)
     copy_through_lanes(source, target, streams)
     assert np.array_equal(target.view(BITS[storage]), source.view(BITS[storage]))
+
+
+@pytest.mark.skipif(
+    config.DISABLE_JIT or platform.machine() != "x86_64", reason="reads x86-64 instructions"
+)
+@pytest.mark.parametrize("storage", STORAGES)
+def test_streamed_elements_are_stored_past_the_cache(storage):
+    copy_through_lanes(np.ones(64, storage), aligned(64, storage), True)
+    kinds = next(
+        kinds
+        for kinds in copy_through_lanes.signatures
+        if kinds[0].dtype == from_dtype(np.dtype(storage))
+    )
+    assert "movnt" in copy_through_lanes.inspect_asm(kinds)
 
 
 @pytest.mark.parametrize("storage", STORAGES)

@@ -41,6 +41,7 @@ from npu_sim.numbers.scalars import (
     FP32_SIGN,
     fp16_to_fp32,
     fp32_to_fp16,
+    has_features,
     has_half_conversions,
     narrow,
     widen,
@@ -445,6 +446,37 @@ def emit_load(
     return load_vector(builder, address, FLOAT, count, 4)
 
 
+CONVERTED_LANES = 16
+"""Lanes that one instruction of AVX-512 rounds to fp16."""
+_NEAREST_EVEN = 0
+
+
+def _narrow_to_integers(builder: ir.IRBuilder, lanes: ir.Value) -> ir.Value:
+    """Emit the rounding of lanes to fp16, as a vector of integers.
+
+    LLVM has vectors of halves with avx512fp16, but no non-temporal stores of them: large results of
+    RmsNorm took 1.6 times as long.
+    """
+    part, halves = ir.VectorType(FLOAT, CONVERTED_LANES), ir.VectorType(_I16, CONVERTED_LANES)
+    name, kinds = "llvm.x86.avx512.mask.vcvtps2ph.512", (part, I32, halves, _I16)
+    convert = builder.module.globals.get(name) or ir.Function(
+        builder.module, FunctionType(halves, kinds), name
+    )
+    unused, every = undefined_vector(FLOAT, lanes.type.count), _I16(-1)
+    parts = []
+    for at in range(0, lanes.type.count, CONVERTED_LANES):
+        numbers = builder.shuffle_vector(lanes, unused, counting_vector(at, CONVERTED_LANES))
+        arguments = numbers, I32(_NEAREST_EVEN), undefined_vector(_I16, CONVERTED_LANES), every
+        parts.append(builder.call(convert, arguments))
+    while len(parts) > 1:
+        order = counting_vector(0, 2 * parts[0].type.count)
+        parts = [
+            builder.shuffle_vector(one, other, order)
+            for one, other in zip(parts[::2], parts[1::2], strict=True)
+        ]
+    return parts[0]
+
+
 def narrow_lanes(
     context: Any,
     builder: ir.IRBuilder,
@@ -456,6 +488,8 @@ def narrow_lanes(
     if array_type.dtype == types.float32:
         return lanes
     if array_type.dtype == types.int16:
+        if has_features("avx512fp16") and lanes.type.count % CONVERTED_LANES == 0:
+            return _narrow_to_integers(builder, lanes)
         return narrow_to_half(context, builder, lanes, lanes.type.count)
     return narrow_to_bfloat(builder, lanes, lanes.type.count, rounding)
 
