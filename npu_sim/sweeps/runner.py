@@ -492,7 +492,7 @@ def run_sweep(
     Parameters
     ----------
     overwrite
-        Whether an earlier sweep at ``out`` may be replaced.
+        Whether a file at ``out``, or the folder of an earlier sweep, may be replaced.
     check
         Number of random rows to compare with the planner of a single call.
     operator, grid, sample, seed, columns, out, resume, engine, scheduler, threads

@@ -350,7 +350,8 @@ class Store:
     - ``target``: final file or folder. The ending selects the format: none for a folder of ``.npy``
       columns, ``.csv``, or ``.parquet``.
     - ``space``, ``columns``: the sweep.
-    - ``overwrite``: whether a new sweep may replace the output of an earlier one.
+    - ``overwrite``: whether a file at ``target``, or the folder of an earlier sweep, may be
+      replaced.
     """
 
     def __init__(

@@ -50,7 +50,9 @@ KEPT = 128
 """Number of tensors that formulas keep at most: a formula's kernels run close together."""
 CHANGED = Text("an input is changed in place before the last kernel of the formula")
 TOO_LONG_AGO = Text("its first kernel ran too long before its last")
-DETACHED = Text("a part of the formula is detached: its gradient is another one")
+DETACHED = Text(
+    "a part of the formula is detached, or an autograd.Function: its gradient is another one"
+)
 
 
 class NotReplacedError(Exception):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
 
 from npu_sim.torch.flow import Kept, Step
 
@@ -77,7 +78,8 @@ class FusedCall:
     def has_whole_gradient(self, result: Tensor) -> bool:
         """Return whether the gradient of the program's result is that of the whole formula.
 
-        It is not where the program detaches a part, or computes it without gradients.
+        It is not where the program detaches a part, computes it without gradients, or has a
+        function with a gradient of its own between the kernels.
         """
         if not torch.is_grad_enabled():
             return True
@@ -94,7 +96,10 @@ class FusedCall:
 
 
 def _nodes_behind(result: Tensor, first: int) -> set[int]:
-    """Return the numbers, from ``first`` on, of the autograd nodes that a gradient passes."""
+    """Return the numbers, from ``first`` on, of PyTorch's own nodes that a gradient passes.
+
+    What lies behind a program's own ``autograd.Function`` gets the gradient that it returns.
+    """
     found: set[int] = set()
     waiting = [result.grad_fn]
     while waiting:
@@ -102,5 +107,6 @@ def _nodes_behind(result: Tensor, first: int) -> set[int]:
         if node is None or node._sequence_nr() < first or node._sequence_nr() in found:
             continue
         found.add(node._sequence_nr())
-        waiting += [following for following, _ in node.next_functions]
+        if not isinstance(node, BackwardCFunction):
+            waiting += [following for following, _ in node.next_functions]
     return found

@@ -291,13 +291,16 @@ def in_another_function(gate, up):
     return gated(gate, up) + 1
 
 
+DETACHED_PART = (
+    "a part of the formula is detached, or an autograd.Function: its gradient is another one"
+)
 LEFT = {
     in_place_input: "an input is changed in place before the last kernel of the formula",
     in_place_last_kernel: "its last kernel writes in place",
     in_torch_func: "a transform of torch.func computes it",
     apply_own_gradient: "the autograd.Function OwnGradient computes it, whose gradient is its own",
-    detached_part: "a part of the formula is detached: its gradient is another one",
-    without_gradient: "a part of the formula is detached: its gradient is another one",
+    detached_part: DETACHED_PART,
+    without_gradient: DETACHED_PART,
     on_the_meta_device: "its tensors are on the device meta",
     in_another_function: "another function or compiled code computes it",
 }
@@ -322,10 +325,23 @@ def of_no_gradient(x):
     return silu * torch.ones(4, 6)
 
 
+class Reversed(torch.autograd.Function):
+    """The identity, with the opposite gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -grad
+
+
 CLASSES = torch.tensor([3, 1, 5, 0])
 DETACHED = {
     "log-probabilities": lambda x: functional.nll_loss(x.log_softmax(-1).detach(), CLASSES),
     "a gate": of_no_gradient,
+    "a gate with a gradient of its own": lambda x: Reversed.apply(functional.silu(x)) * x,
     "labels' logits": lambda x: x.detach()[torch.arange(4), CLASSES] - x.logsumexp(-1),
     "logits of a sum": lambda x: x[torch.arange(4), CLASSES] - x.detach().logsumexp(-1),
 }

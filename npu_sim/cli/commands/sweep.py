@@ -87,9 +87,9 @@ class SweepOptions:
         typer.Option(help="A new folder (.npy columns), or a file ending in .csv or .parquet."),
     ] = None
     resume: Annotated[bool, typer.Option(help="Go on with the interrupted sweep of --out.")] = False
-    overwrite: Annotated[bool, typer.Option(help="Replace what a sweep wrote to --out before.")] = (
-        False
-    )
+    overwrite: Annotated[
+        bool, typer.Option(help="Replace the file of --out, or the folder of an earlier sweep.")
+    ] = False
     engine: Annotated[str, typer.Option(help="local, or dask: a Dask cluster.")] = "local"
     scheduler: Annotated[
         str | None,
