@@ -83,7 +83,7 @@ def test_conv_has_areas_for_casts_and_cube_layouts(kind):
     executor = run_call("conv_tbc_backward", conv(kind, math=2))
     assert {area.name for area in executor.workspace.areas} >= {
         "gradWeight in fp32",
-        "self as fp16",
+        "grad_output as fp16",
         "weight in cube layout",
         "gradInput in its dtype",
     }
