@@ -7,10 +7,11 @@ The first command runs in the commit whose bits count, the second in the one tha
 first has no such script: ``PYTHONPATH=<its clone>`` before this one makes it use the package there.
 
 A case is a call with random sizes, dtypes, product, release, core order and determinism, on data
-with extreme values, in arrays of any layout and alignment; its number is the seed. ``--write``
-keeps two digests per case, of the inputs and of the results, order masks and caveats; all nan count
-as one. ``--compare`` runs the same cases in six modes (``--modes``): as usual, on one thread, with
-plain Numba, for the generic processor, for one without AVX-512, and with every access checked.
+with extreme values, in arrays of any layout and alignment, or contiguous ones where these are
+refused; its number is the seed. ``--write`` keeps two digests per case, of the inputs and of the
+results, order masks and caveats; all nan count as one. ``--compare`` runs the same cases in six
+modes (``--modes``): as usual, on one thread, with plain Numba, for the generic processor, for one
+without AVX-512, and with every access checked.
 """
 
 import argparse

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, overload
 from npu_sim.cores import Profile
 from npu_sim.framework.target import Limits
 from npu_sim.language import Argument
-from npu_sim.status import UsageError, obstacle, without_internal_frames
+from npu_sim.status import UsageError, without_internal_frames
 
 if TYPE_CHECKING:
     from npu_sim.plans.model import Workspace
@@ -222,13 +222,10 @@ def _check_path(
         with sys.stdin.buffer if str(calls) == "-" else Path(calls).open("rb") as file:
             return check(_reported(file, progress), directory=directory)
     except OSError as error:
-        raise UsageError(
-            "calls",
-            "{path}: cannot be read: {why}",
-            "a file of calls, one JSON object a line",
-            path=calls,
-            why=obstacle(error),
-        ) from None
+        from npu_sim.files.reading import cannot_read
+
+        hint = "a file of calls, one JSON object a line"
+        raise cannot_read("calls", calls, error, hint) from None
     except UsageError as error:
         if error.argument != "calls":
             raise

@@ -27,6 +27,13 @@ LINE_BYTES = 1 << 20
 """Longest line of a file of calls."""
 
 
+def cannot_read(argument: str, path: object, error: OSError | ValueError, hint: str) -> UsageError:
+    """Return the error for a path that the system does not allow us to read."""
+    return UsageError(
+        argument, "{path}: cannot be read: {why}", hint, path=path, why=obstacle(error)
+    )
+
+
 def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
     """Open a regular file for reading.
 
@@ -42,9 +49,7 @@ def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
     except IsADirectoryError:
         pass
     except (OSError, ValueError) as error:
-        raise UsageError(
-            argument, "{path}: cannot be read: {why}", hint, path=path, why=obstacle(error)
-        ) from None
+        raise cannot_read(argument, path, error, hint) from None
     raise UsageError(argument, "{path}: cannot be read: it is not a plain file", hint, path=path)
 
 

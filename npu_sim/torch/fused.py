@@ -96,9 +96,9 @@ class FusedCall:
 
 
 def _nodes_behind(result: Tensor, first: int) -> set[int]:
-    """Return the numbers, from ``first`` on, of PyTorch's own nodes that a gradient passes.
+    """Return the numbers, from ``first`` on, of the autograd nodes that a gradient passes.
 
-    What lies behind a program's own ``autograd.Function`` gets the gradient that it returns.
+    The program's own ``autograd.Function`` ends it: what lies behind gets what that returns.
     """
     found: set[int] = set()
     waiting = [result.grad_fn]

@@ -325,9 +325,7 @@ class Recorder:
 
         Raises UsageError in a block of another recorder, where one of the two replaces calls.
         """
-        modes = torch.overrides._get_current_function_mode_stack()
-        outer = [mode.recorder for mode in modes if isinstance(mode, _Functions) and mode.is_on]
-        if any(self.replaces or recorder.replaces for recorder in outer):
+        if any(self.replaces or recorder.replaces for recorder in _running()):
             raise UsageError(
                 "emulate",
                 "a block of record or emulate runs already: calls would be counted twice",
@@ -380,8 +378,7 @@ class Recorder:
             *rest: Any,
             **options: Any,
         ) -> Any:
-            modes = torch.overrides._get_current_function_mode_stack()
-            is_on = any(isinstance(mode, _Functions) for mode in modes)
+            is_on = bool(_running())
             thread = self.thread
             outer, thread.creates_graph = thread.creates_graph, create_graph
             try:
@@ -720,6 +717,12 @@ class _Functions(_Mode, TorchFunctionMode):  # type: ignore[misc]
         if not self.is_on:
             return func(*args, **(kwargs or {}))
         return self.recorder.observed(func, *args, **(kwargs or {}))
+
+
+def _running() -> list[Recorder]:
+    """Return the recorders whose blocks run in this thread."""
+    modes = torch.overrides._get_current_function_mode_stack()
+    return [mode.recorder for mode in modes if isinstance(mode, _Functions) and mode.is_on]
 
 
 class _Kernels(_Mode, TorchDispatchMode):  # type: ignore[misc]

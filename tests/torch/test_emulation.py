@@ -349,7 +349,7 @@ DETACHED = {
 
 @nothing_is_replaced
 @pytest.mark.parametrize("name", DETACHED)
-def test_no_gradient_flows_where_the_program_has_none(name):
+def test_the_gradient_is_the_programs_where_a_part_of_the_formula_has_another(name):
     def program(x):
         return DETACHED[name](x).sum() + x.sum()
 

@@ -221,7 +221,8 @@ def _emulate(
 
         def finish() -> None:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the report says when no call was replaced
+                # The report says when no call was replaced.
+                warnings.simplefilter("ignore", UserWarning)
                 running.close()
             if emulation.recording.forked:  # the process that emulates prints the report
                 return

@@ -454,8 +454,8 @@ _NEAREST_EVEN = 0
 def _narrow_to_integers(builder: ir.IRBuilder, lanes: ir.Value) -> ir.Value:
     """Emit the rounding of lanes to fp16, as a vector of integers.
 
-    LLVM has vectors of halves with avx512fp16, but no non-temporal stores of them: large results of
-    RmsNorm took 1.6 times as long.
+    LLVM has vectors of halves with avx512fp16, but no non-temporal stores of them: large calls of
+    AddRmsNorm took 1.5 times as long.
     """
     part, halves = ir.VectorType(FLOAT, CONVERTED_LANES), ir.VectorType(_I16, CONVERTED_LANES)
     name, kinds = "llvm.x86.avx512.mask.vcvtps2ph.512", (part, I32, halves, _I16)

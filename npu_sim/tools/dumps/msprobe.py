@@ -27,13 +27,13 @@ from typing import IO, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from npu_sim.files.reading import open_plain, parse_json, read_limited
+from npu_sim.files.reading import cannot_read, open_plain, parse_json, read_limited
 from npu_sim.files.tensors import read_tensor
 from npu_sim.language import Text, grouped
 from npu_sim.numbers.arrays import Array, Shape
 from npu_sim.numbers.formats import TensorSpec, canonical_dtype, numpy_dtype
 from npu_sim.operators.shared.dumped import DumpedTensor
-from npu_sim.status import UsageError, obstacle, shown
+from npu_sim.status import UsageError, shown
 
 PICKLE_BYTES = 1 << 16
 """Largest description of a tensor that is read; msprobe writes less than 1 KiB."""
@@ -438,7 +438,7 @@ def _dump_files(root: Path) -> Iterator[Path]:
     """Yield every ``dump.json`` in a folder; links to folders are followed, to each folder once."""
 
     def refuse(error: OSError) -> None:
-        raise _cannot_read(Path(error.filename), error) from None
+        raise cannot_read("folder", error.filename, error, HINT) from None
 
     known: set[str] = set()
     for parent, folders, names in os.walk(root, followlinks=True, onerror=refuse):
@@ -449,12 +449,6 @@ def _dump_files(root: Path) -> Iterator[Path]:
             yield Path(parent) / "dump.json"
         known.add(real)
         folders.sort()
-
-
-def _cannot_read(folder: Path, error: OSError) -> UsageError:
-    return UsageError(
-        "folder", "{path}: cannot be read: {why}", HINT, path=folder, why=obstacle(error)
-    )
 
 
 def _read_dump(folder: str, path: Path) -> Dump:
@@ -469,7 +463,7 @@ def _read_dump(folder: str, path: Path) -> Dump:
         if not isinstance(document, dict) or not isinstance(document.get("data"), dict):
             raise ValueError("data is not a map of entries")
     except OSError as error:
-        raise _cannot_read(tensors, error) from None
+        raise cannot_read("folder", tensors, error, HINT) from None
     except ValueError as error:
         raise UsageError(
             "folder", "{path} is not a dump: {error}", HINT, path=path, error=error

@@ -248,8 +248,8 @@ def _of_one_failure(reading: Reading) -> Reading:
     if proof != Proof.CALL or not others:
         return reading
     kept = (finding for finding in reading.findings if finding.process not in others)
-    names = dict.fromkeys(name for process in others for name in calls[process])
-    one = replace(reading, findings=dict.fromkeys(kept), other_calls=tuple(names))
+    other_calls = dict.fromkeys(call for process in others for call in calls[process])
+    one = replace(reading, findings=dict.fromkeys(kept), other_calls=tuple(other_calls))
     return one if _facts(one)["blamed"] else reading
 
 

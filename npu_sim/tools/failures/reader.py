@@ -633,7 +633,7 @@ def decoded(file: IO[bytes]) -> Iterator[str]:
 
     Bytes that are no text are replaced. A carriage return ends a line too: progress bars write it.
     """
-    buffered: BufferedReader = BufferedReader(cast("Any", file))  # a pipe can be peeked at so, too
+    buffered = BufferedReader(cast("Any", file))  # peeks at a pipe as well
     is_wide = buffered.peek(2)[:2] in (BOM_UTF16_LE, BOM_UTF16_BE)
     with TextIOWrapper(buffered, "utf-16" if is_wide else "utf-8-sig", "replace") as text:
         yield from _lines_of(text)

@@ -296,7 +296,7 @@ def _normalised(term: Term) -> Shape:
 
 
 def _is_aligned(shape: Shape, axes: Shape) -> bool:
-    """Return whether a tensor of this shape has the axes, the last of those that it multiplies."""
+    """Return whether two shapes are equal but for leading axes of one element."""
     return (1,) * (len(axes) - len(shape)) + tuple(shape) == (1,) * (len(shape) - len(axes)) + axes
 
 
