@@ -196,7 +196,7 @@ def calibrate(
         clock = rated  # a data base has no block dims to measure the clock with
     shapes = tuple(_compared(answer, profile, clock)) if clock else ()
     ceilings, skipped = measured_ceilings(answer.launches, cores)
-    warnings = tuple(_warnings(profile, clock, rated, shapes))
+    warnings = tuple(_warnings(answer, profile, clock, rated, shapes))
     if not any(shape.used for shape in shapes) and not ceilings:
         raise UsageError(
             "file",
@@ -314,8 +314,14 @@ def _factor(ratios: list[float]) -> tuple[int, float | None, str]:
 
 
 def _warnings(
-    profile: Profile, clock: float, rated: float, shapes: tuple[ComparedShape, ...]
+    answer: MeasuredProfile,
+    profile: Profile,
+    clock: float,
+    rated: float,
+    shapes: tuple[ComparedShape, ...],
 ) -> Iterator[str]:
+    if answer.untimed:
+        yield Text("launches without a recorded time, left out: {count}", count=answer.untimed)
     if not clock:
         yield Text(
             "the file has no counters: the clock is that of {soc}, {rated} MHz",

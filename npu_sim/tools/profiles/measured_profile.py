@@ -35,7 +35,7 @@ class MeasuredProfile(Printed, Tabular):
     file: str
     """Path of the file."""
     launches: tuple[MeasuredLaunch, ...]
-    """All launches of the file."""
+    """All launches of the file whose time is recorded."""
     device: MeasuredDevice | None
     """Device for which calls are planned; None without modelled kernels."""
     release: str
@@ -46,6 +46,8 @@ class MeasuredProfile(Printed, Tabular):
     """Groups of equal launches of modelled kernels, largest total time first."""
     calls: tuple[CallGroup, ...] = ()
     """Groups of equal calls with several launches."""
+    untimed: int = 0
+    """Number of launches without a recorded time, which are left out."""
 
     @cached_property
     def modelled(self) -> int:
@@ -104,6 +106,7 @@ class MeasuredProfile(Printed, Tabular):
         return {
             "file": self.file,
             "rows": len(self.launches),
+            "untimed": self.untimed,
             "modelled": self.modelled,
             "modelled_share": self.modelled_share,
             "faster_than_bound": self.faster_than_bound,
@@ -151,11 +154,13 @@ def read_profile(
     UsageError
         For an unreadable file, an unknown product, SoC or release, and an unidentified device.
     """
-    launches = _launches("file", file)
+    launches, untimed = _timed_launches("file", file)
     measured, chosen = _Measured(launches), chosen_profile(product, soc)
     wanted = None if release is None else require_release(release)
     if not measured.equal:
-        return MeasuredProfile(str(file), launches, None, wanted or default_release())
+        return MeasuredProfile(
+            str(file), launches, None, wanted or default_release(), untimed=untimed
+        )
     device = find_device(launches, chosen)
     profiles = [
         device.profile.with_release(name) for name in ([wanted] if wanted else release_names())
@@ -179,6 +184,7 @@ def read_profile(
         release_found_by=found_by,
         groups=last.groups(_Steps(progress, len(measured.equal))),
         calls=last.call_groups(),
+        untimed=untimed,
     )
 
 
@@ -214,14 +220,23 @@ def profile(file: str | Path, **device: Any) -> MeasuredProfile:
     return read_profile(file, **device)
 
 
-def _launches(argument: str, file: str | Path) -> tuple[MeasuredLaunch, ...]:
-    """Return the launches of a file that an argument names; raise UsageError if it has none."""
+def _timed_launches(argument: str, file: str | Path) -> tuple[tuple[MeasuredLaunch, ...], int]:
+    """Return the launches with a time of a file that an argument names, and the number of others.
+
+    Raises UsageError without such a launch.
+    """
     launches = read_device_profile(file)
-    if not launches:
+    timed = tuple(launch for launch in launches if launch.duration_us)
+    if not timed:
         raise UsageError(
-            argument, "{file}: no launch of a kernel", "a profile with at least one row", file=file
+            argument,
+            "{file}: no launch of a kernel has a time"
+            if launches
+            else "{file}: no launch of a kernel",
+            "a profile with at least one row",
+            file=file,
         )
-    return launches
+    return timed, len(launches) - len(timed)
 
 
 class _Measured:
@@ -425,6 +440,9 @@ class ProfileComparison(Printed):
     """``before_us`` and ``us``: measured time of all kernels."""
     kernels: tuple[KernelChange, ...]
     """Every kernel of the two profiles, largest change of time first."""
+    untimed_before: int = 0
+    untimed: int = 0
+    """``untimed_before`` and ``untimed``: launches without a recorded time, which are left out."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the form ``--json`` prints."""
@@ -433,6 +451,8 @@ class ProfileComparison(Printed):
             "against": self.against,
             "before_us": self.before_us,
             "us": self.us,
+            "untimed_before": self.untimed_before,
+            "untimed": self.untimed,
             "kernels": [asdict(kernel) for kernel in self.kernels],
         }
 
@@ -445,7 +465,7 @@ def compare_profiles(file: str | Path, against: str | Path) -> ProfileComparison
 
     Raises UsageError for a file that cannot be read, or has no launch.
     """
-    before, after = _times("against", against), _times("file", file)
+    (before, untimed_before), (after, untimed) = _times("against", against), _times("file", file)
     whole_before, whole = (sum(us for _, us in times.values()) for times in (before, after))
     none = (0, 0.0)
     kernels = sorted(
@@ -455,7 +475,9 @@ def compare_profiles(file: str | Path, against: str | Path) -> ProfileComparison
         ),
         key=lambda kernel: -abs(kernel.us - kernel.before_us),
     )
-    return ProfileComparison(str(file), str(against), whole_before, whole, tuple(kernels))
+    return ProfileComparison(
+        str(file), str(against), whole_before, whole, tuple(kernels), untimed_before, untimed
+    )
 
 
 def _change(
@@ -468,7 +490,8 @@ def _change(
     )
 
 
-def _times(argument: str, file: str | Path) -> dict[str, tuple[int, float]]:
-    """Return the number of launches of every kernel and the sum of their times."""
-    times = grouped((launch.kernel, launch.duration_us) for launch in _launches(argument, file))
-    return {kernel: (len(found), sum(found)) for kernel, found in times.items()}
+def _times(argument: str, file: str | Path) -> tuple[dict[str, tuple[int, float]], int]:
+    """Return every kernel's number of launches and sum of times, and the number without a time."""
+    launches, untimed = _timed_launches(argument, file)
+    times = grouped((launch.kernel, launch.duration_us) for launch in launches)
+    return {kernel: (len(found), sum(found)) for kernel, found in times.items()}, untimed

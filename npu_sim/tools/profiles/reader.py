@@ -18,11 +18,12 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice, zip_longest
+from itertools import groupby, islice, zip_longest
+from operator import attrgetter
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -73,7 +74,7 @@ class MeasuredLaunch:
     name: str
     """Name of the launch."""
     duration_us: float
-    """Measured time in microseconds."""
+    """Measured time in microseconds; 0 if not recorded."""
     start_us: float = 0.0
     """Start time in microseconds; 0 if not recorded."""
     block_dim: int | None = None
@@ -420,8 +421,8 @@ class _Columns:
 def read_device_profile(path: str | Path) -> tuple[MeasuredLaunch, ...]:
     """Return all launches of a profile, ordered by start time, or the rows of a data base.
 
-    Raises UsageError when the file cannot be read or has another format; the message names file,
-    line and column.
+    Raises UsageError when the file cannot be read, has another format, or contains a launch twice;
+    the message names file, line and column.
     """
     file = Path(path)
     if file.is_dir():
@@ -436,7 +437,35 @@ def read_device_profile(path: str | Path) -> tuple[MeasuredLaunch, ...]:
             file=file,
         )
     launches = read_database(file) if start == SQLITE_START else read_csv(file)
-    return tuple(sorted(launches, key=lambda launch: launch.start_us))
+    ordered = tuple(sorted(launches, key=attrgetter("start_us")))
+    _refuse_repeated_launches(file, ordered)
+    return ordered
+
+
+def _refuse_repeated_launches(file: Path, launches: Sequence[MeasuredLaunch]) -> None:
+    """Raise a usage error when launches stand twice, as in joined files: their times would too.
+
+    - ``launches``: ordered by start time.
+    """
+    repeated = []
+    for start_us, together in groupby(launches, key=attrgetter("start_us")):
+        first: dict[Any, MeasuredLaunch] = {}
+        for launch in together if start_us else ():
+            facts = launch.stream, launch.kernel, launch.name, launch.duration_us
+            if launch.duration_us and first.setdefault(facts, launch) is not launch:
+                repeated.append(launch)
+    if repeated:
+        raise UsageError(
+            "file",
+            "{file}: {count} of {launches} launches stand twice, such as {name} in line {line}: "
+            "same stream, start time and duration",
+            "every launch once: were files joined that contain the same steps?",
+            file=file,
+            count=len(repeated),
+            launches=len(launches),
+            name=repeated[0].name or repeated[0].kernel,
+            line=repeated[0].line,
+        )
 
 
 TENSOR_COLUMNS = {
@@ -523,7 +552,7 @@ class _Database:
         )
         query = (
             f"SELECT c.rowid, t.rowid, c.globalTaskId, t.startNs, t.endNs, {', '.join(selected)} "
-            f"FROM {INFO} c JOIN {TASK} t ON t.globalTaskId = c.globalTaskId"
+            f"FROM {INFO} c LEFT JOIN {TASK} t ON t.globalTaskId = c.globalTaskId"
         )
         for count, record in enumerate(self.database.execute(query), start=1):
             refuse_more_launches(self.file, count)
@@ -534,8 +563,10 @@ class _Database:
             }
             if values[0] is None:
                 raise self._wrong(INFO, row, "opType", None, "a text")
-            begin = self._number(TASK, task_row, "startNs", start)
-            duration = self._number(TASK, task_row, "endNs", end) - begin
+            begin = duration = 0.0  # no row in TASK: not recorded
+            if task_row is not None:
+                begin = self._number(TASK, task_row, "startNs", start)
+                duration = self._number(TASK, task_row, "endNs", end) - begin
             if duration < 0:
                 raise self._wrong(TASK, task_row, "endNs", end, "startNs or later")
             number = 0.0 if block_dim is None else self._number(INFO, row, blocks, block_dim)

@@ -171,9 +171,15 @@ def file_lines(answer: MeasuredProfile, pattern: str = "") -> Iterator[Line]:
         yield from _device_lines(answer, answer.device)
     if shown:
         yield "not modelled", kernels, "measured time in total"
+    if answer.untimed:
+        yield "left out", _launches_text(answer.untimed), Text("without a recorded time")
     yield from _faster_lines(answer, pattern)
     if answer.groups:
         yield "note", NOTE, ""
+
+
+def _launches_text(count: int) -> str:
+    return say("1 launch" if count == 1 else "{count} launches", count=count)
 
 
 def _faster_lines(answer: MeasuredProfile, pattern: str) -> list[Line]:
@@ -663,8 +669,19 @@ def comparison_view(comparison: ProfileComparison) -> RenderableType:
             right=True,
         ),
     )
+    left_out: list[Line] = [
+        (when, _launches_text(count), Text("without a recorded time"))
+        for when, count in (
+            ("left out", comparison.untimed),
+            (Text("left out before"), comparison.untimed_before),
+        )
+        if count
+    ]
     return stack(
-        Paragraph(title, "bold green", is_line=True), "", Table(columns, comparison.kernels)
+        Paragraph(title, "bold green", is_line=True),
+        "",
+        Table(columns, comparison.kernels),
+        *after_gap(lines_table(left_out)),
     )
 
 

@@ -374,6 +374,17 @@ def test_dumped_outputs_are_judged_by_verify(cases, number, change, phase, verdi
     assert finding in "; ".join(mode.findings)
 
 
+def test_several_dumps_of_an_output_are_named_and_not_judged(cases):
+    rows = result(cases, ["FAIL"] + ["PASS"] * (len(CALLS) - 1))
+    for phase in ("dyn_", "fail_"):
+        dump(cases, 1, flipped, phase)
+    mode = npu_sim.check_kit(cases).modes[0]
+    assert mode.verdict == "unreadable"
+    name = rows[0]["testcase_name"]
+    files = f"{name}_dyn_output_0.npy, {name}_fail_output_0.npy"
+    assert f"was dumped several times: {files}" in mode.findings[0]
+
+
 def test_data_that_was_changed_is_not_judged(cases):
     rows = result(cases, ["PASS"] * len(CALLS))
     path = cases / "data" / rows[0]["testcase_name"] / "input_0_bfloat16.bin"

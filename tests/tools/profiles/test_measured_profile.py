@@ -1,5 +1,7 @@
 """Device profiles compared with plans: device, release, calls, and the bound of every launch."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -314,3 +316,39 @@ def test_releases_with_the_same_rules_for_the_kernels_of_a_file_are_planned_once
     }
     assert len(planned) == len(switches) < len(release_names())
     assert answer.release == default_release()
+
+
+def without_times(folder: Path, name: str) -> Path:
+    """Write a profile of five launches, the second and third of which have no time."""
+    rows = (GRAD, GRAD, GRAD, OTHER, OTHER)
+    if name.endswith(".csv"):
+        path = write_csv(folder / name, rows)
+        head, *lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        lines[1:3] = [line.replace(",95.0,", ",N/A,") for line in lines[1:3]]
+        path.write_text("".join([head, *lines]), encoding="utf-8")
+    else:
+        path = write_database(folder / name, rows)
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("DELETE FROM TASK WHERE globalTaskId IN (1, 2)")
+    return path
+
+
+@pytest.mark.parametrize("name", ["kernel_details.csv", "profile.db"])
+def test_launches_without_a_time_are_counted_and_left_out(tmp_path: Path, name: str):
+    path = without_times(tmp_path, name)
+    answer = npu_sim.read_profile(path, soc="Ascend910B3")
+    assert (len(answer.launches), answer.untimed, answer.as_dict()["untimed"]) == (3, 2, 2)
+    (group,) = answer.groups
+    assert (group.times, answer.faster_than_bound) == ([95.0], 0)
+    assert "left out 2 launches without a recorded time" in " ".join(str(answer).split())
+    comparison = npu_sim.compare_profiles(path, path)
+    assert (comparison.untimed_before, comparison.untimed) == (2, 2)
+    assert "left out before 2 launches" in " ".join(str(comparison).split())
+
+
+def test_a_profile_without_times_is_refused(tmp_path: Path):
+    path = write_database(tmp_path / "profile.db", ROWS)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM TASK")
+    with pytest.raises(npu_sim.UsageError, match="no launch of a kernel has a time"):
+        npu_sim.read_profile(path)

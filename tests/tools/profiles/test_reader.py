@@ -328,3 +328,42 @@ def test_a_million_rows_are_read_in_a_gigabyte(tmp_path: Path):
     launches, kib = map(int, done.stdout.split())
     assert launches == 1_000_000
     assert kib < 1_000_000
+
+
+def join(path: Path, whole: Path, rows: list[int]) -> Path:
+    """Write a CSV profile that contains some launches of another one a second time."""
+    head, *lines = whole.read_text(encoding="utf-8").splitlines(keepends=True)
+    again = [lines[row] for row in rows]
+    path.write_text("".join([head, *lines, *again]), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("again", "expected"),
+    [
+        (
+            range(len(ROWS)),
+            rf"{len(ROWS)} of {2 * len(ROWS)} launches stand twice, such as aclnnCast in line 10",
+        ),
+        ([7], rf"1 of {len(ROWS) + 1} launches .* aclnnMatMulV2 in line 10: same stream"),
+    ],
+)
+def test_a_file_with_launches_that_stand_twice_is_refused(
+    tmp_path: Path, again: list[int], expected: str
+):
+    whole = write_csv(tmp_path / "whole.csv", ROWS)
+    with pytest.raises(UsageError, match=expected):
+        read_device_profile(join(tmp_path / "joined.csv", whole, list(again)))
+
+
+def test_a_database_with_every_row_twice_is_refused(tmp_path: Path):
+    path = write_database(tmp_path / "joined.db", ROWS)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("INSERT INTO TASK SELECT * FROM TASK")
+    with pytest.raises(UsageError, match=f"{len(ROWS)} of {2 * len(ROWS)} launches stand twice"):
+        read_device_profile(path)
+
+
+def test_equal_rows_without_start_times_are_launches_of_their_own(tmp_path: Path):
+    path = write_csv(tmp_path / "a.csv", [GRAD, GRAD], without=["Start Time(us)"])
+    assert len(read_device_profile(path)) == 2

@@ -262,6 +262,15 @@ class JudgedCase:
             files = sorted((self.folder / DUMP).glob(f"{self.name}_*output_{place}.npy"))
             if expected is None or not files:
                 continue
+            if len(files) > 1:
+                raise UsageError(
+                    "folder",
+                    "{name} was dumped several times: {files}",
+                    "leave only the dump of the run that result.csv states in {dump}",
+                    name=name,
+                    files=", ".join(file.name for file in files),
+                    dump=self.folder / DUMP,
+                )
             form = ":bf16" if str(expected.dtype) == "bfloat16" else ""
             array = read_tensor("folder", f"{files[0]}{form}", MOST_BYTES)
             if array.shape != expected.shape or array.dtype != expected.dtype:
