@@ -40,7 +40,8 @@ from npu_sim.tiling.rotary_position_embedding import INTERLEAVE, MOST_COLUMNS, i
 
 MOST_WITH_X = 1024
 """Documented limit of B*N of half with x (page, "Contract" 5)."""
-DOCUMENTED = len(tiler.REFUSALS)
+DOCUMENTED, PARTLY_EMPTY = len(tiler.REFUSALS), len(tiler.REFUSALS) + 1
+"""Codes of refusals that are not the planner's: a documented limit, only some outputs empty."""
 MODE, BROADCAST, D_LIMIT, D_ODD = map(
     tiler.REFUSALS.index, ("mode", "broadcast", "d_limit", "d_odd")
 )
@@ -70,6 +71,8 @@ def overflows(row: Any, device: Device) -> bool:
 def contract(row: Any, device: Device) -> int:
     """Return the code of what the product refuses of sizes and mode; 0 for nothing."""
     is_documented = row.limits == 0
+    if row.x0 * row.x1 * row.x2 == 0 or row.cos0 * row.cos1 * row.cos2 == 0:
+        return PARTLY_EMPTY
     if row.mode < 0 or row.mode > INTERLEAVE:
         return MODE
     if not is_repeated(row):
@@ -105,6 +108,13 @@ def refusal_message(call: Inspection) -> MessageAndHint:
     """Return message and hint of what the product refuses of sizes."""
     row, code = call.row, contract(call.row, call.device)
     dy, cos = call.specs["dy"], call.specs["cos"]
+    if code == PARTLY_EMPTY:
+        return Text(
+            "dx is empty for dy {dy}, dcos and dsin are not for cos {cos}: what the product does "
+            "is not described",
+            dy=dy,
+            cos=cos,
+        ), Text("cos and sin of {dy}", dy=dy)
     if code < DOCUMENTED and (rule := tiler.REFUSALS[code]) in SHAPE_RULES:
         error: AclnnError = refuse_shape(call, rule, "dy", TILING_FAILURE)
         return error.message, error.hint
@@ -176,7 +186,7 @@ OPERATOR = Operator(
         checks.SameDtype("cos sin x dx dcos dsin", "dy"),
         checks.Formats(checks.PLAIN_FORMATS),
         bind_axes,
-        checks.NothingToDo("x0 * x1 * x2 * dim == 0"),
+        checks.NothingToDo("(x0 * x1 * x2 == 0 and cos0 * cos1 * cos2 == 0) or dim == 0"),
         CONTIGUOUS_OUTPUTS,
         check_shapes,
         checks.Like("dx", "dy", TILING_FAILURE),

@@ -50,16 +50,19 @@ def first_axis(arguments: Mapping[str, Any]) -> int:
 
 
 def bind_axes(call: Inspection) -> None:
-    """Set the sizes from the shapes as the planner reads them, whatever their ranks."""
-    first = call.operator.inputs[0].name
-    shape, cos = call.specs[first].shape, call.specs["cos"].shape
-    axes, cos_axes = tiler.axes_of(shape, cos)
-    if prod(shape) == 0:
-        axes = (0, 0, 0)
+    """Set the sizes from the shapes as the planner reads them, whatever their ranks.
+
+    All axes of an empty tensor are 0. No other axis is: the ranks are refused later.
+    """
+    shape, cos = call.specs[call.operator.inputs[0].name].shape, call.specs["cos"].shape
+    axes, cos_axes = (
+        tuple(axis or 1 for axis in read) if prod(given) else (0, 0, 0)
+        for given, read in zip((shape, cos), tiler.axes_of(shape, cos), strict=True)
+    )
     names = ("x0", "x1", "x2", "cos0", "cos1", "cos2")
     sizes = dict(zip(names, (*axes, *cos_axes), strict=True))
     mode = tiler.as_32_bits(int(call.arguments.mode))
-    call.sizes = Sizes({**sizes, "dim": (*shape, 0)[len(shape) - 1] if shape else 0, "mode": mode})
+    call.sizes = Sizes({**sizes, "dim": max((*shape[-1:], *cos[-1:]), default=1), "mode": mode})
 
 
 SHAPE_RULES: Mapping[str, tuple[str, str]] = {
