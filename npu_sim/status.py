@@ -152,6 +152,12 @@ class NotModelledError(UsageError):
     label = "not modelled"
 
 
+class UncountableError(UsageError):
+    """A call with a tensor of more bytes than an int64 counts, the type of the product's shapes."""
+
+    status = None
+
+
 NO_PLAN = (AclnnError, NotModelledError)
 """Errors of a valid call that has no plan on a product."""
 Unplanned = AclnnError | NotModelledError

@@ -40,6 +40,7 @@ from npu_sim.status import (
     TILING_FAILURE,
     AclnnError,
     Status,
+    UncountableError,
     UsageError,
     shown,
 )
@@ -247,11 +248,11 @@ def require_integers(name: str, value: Any) -> IntArray:
         ) from None
 
 
-def uncountable(name: str, spec: TensorSpec) -> UsageError:
+def uncountable(name: str, spec: TensorSpec) -> UncountableError:
     """Return the error for a tensor that int64 does not count."""
-    return UsageError(
+    return UncountableError(
         name,
-        "{name} {spec} has {elements} elements in {nbytes} bytes",
+        "{name} {spec} has {elements} elements in {nbytes} bytes, more than int64 counts",
         "at most {most}, as shapes of the product are int64",
         name=name,
         spec=spec,

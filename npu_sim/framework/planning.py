@@ -47,7 +47,14 @@ from npu_sim.plans.model import (
 )
 from npu_sim.product import Chip
 from npu_sim.registry import family_of
-from npu_sim.status import ACLNN_SUCCESS, AclnnError, NotModelledError, NpuSimError, UsageError
+from npu_sim.status import (
+    ACLNN_SUCCESS,
+    AclnnError,
+    NotModelledError,
+    NpuSimError,
+    UncountableError,
+    UsageError,
+)
 from npu_sim.tiling import find_structure, pack
 
 
@@ -256,15 +263,16 @@ def _description(case: Case) -> Description:
 def _beyond_memory(case: Case, workspace_bytes: int) -> tuple[Caveat, ...]:
     """Return a caveat for a call that the memory of the chip does not hold.
 
-    Raises UsageError for a tensor whose bytes the product, whose shapes are int64, cannot count.
+    Raises UncountableError for a tensor whose bytes the product, whose shapes are int64, cannot
+    count.
     """
     tensor_bytes = sum([spec.nbytes for spec in case.specs.values()])
     needed, memory = workspace_bytes + tensor_bytes, case.profile.chip.memory_bytes
     if needed <= (memory or 0):
         return ()
-    for name, spec in case.specs.items():
-        if spec.nbytes > INT64_MAX:
-            raise uncountable(name, spec)
+    refusal = uncountable_of(case)
+    if refusal is not None:
+        raise refusal
     if memory is None:
         return ()
     return (
@@ -289,6 +297,14 @@ def _with_outcomes(case: Case, described: Description) -> tuple[Decision, ...]:
     except NpuSimError:
         return decisions  # a value beyond the range of its axis is planned, but not varied
     return try_flips(described, decisions, call, case.target)
+
+
+def uncountable_of(case: Case) -> UncountableError | None:
+    """Return the error for the first tensor whose bytes int64 does not count; None without one."""
+    for name, spec in case.specs.items():
+        if spec.nbytes > INT64_MAX:
+            return uncountable(name, spec)
+    return None
 
 
 def overflow_of(case: Case) -> AclnnError | None:

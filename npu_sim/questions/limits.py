@@ -20,7 +20,7 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.framework.arguments import Number, Values
 from npu_sim.framework.checking import rules_on
-from npu_sim.framework.planning import FixedCall, fixed_call, overflow_of
+from npu_sim.framework.planning import FixedCall, fixed_call, overflow_of, uncountable_of
 from npu_sim.framework.row_planner import row_planner
 from npu_sim.framework.target import LIMITS, Limits, Target, require_bool
 from npu_sim.language import Argument
@@ -30,6 +30,7 @@ from npu_sim.questions.varied_calls import device_groups, number_of, one_spellin
 from npu_sim.status import (
     ACLNN_SUCCESS,
     NO_PLAN,
+    UncountableError,
     Unplanned,
     UsageError,
     shown,
@@ -130,8 +131,12 @@ MANY_PROBES = 4
 ASSUMPTION = (
     "values around zero, the ends and every change are all tested, others at 16 points between "
     "powers of two, at 4 in a frontier and where every size is bounded; both sides of every end of "
-    "a range are confirmed by the contract"
+    "a range are confirmed by the contract; sizes are searched up to 2^40"
 )
+
+
+Refusal = Unplanned | UncountableError
+"""Why a value is not legal."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +145,9 @@ class Bound:
 
     ranges: tuple[Interval, ...]
     """Intervals of legal values, both ends included; empty when no value is legal."""
-    below: Unplanned | None = None
+    below: Refusal | None = None
     """Refusal just below the smallest legal value; None where the search ended."""
-    above: Unplanned | None = None
+    above: Refusal | None = None
     """Refusal just above the largest legal value; None where the search ended, at
     ``npu_sim.framework.arguments.SEARCH_END``. Without legal values, the refusal of the call."""
 
@@ -375,7 +380,8 @@ def quick_test(
     planner, device, rules = row_planner(operator), profile.device, rules_on(operator, profile)
 
     def legal(value: int) -> bool:
-        record = planner.plan_row(planner.make_row(**{**codes, axis.name: value}), device, rules)
+        row = planner.make_row(**{**codes, axis.name: value})
+        record = planner.plan_counted(row, device, rules)
         return bool(record.status == 0 and not (limits == "hardware" and record.overflows))
 
     return legal
@@ -396,16 +402,16 @@ def _confirmed(
 
 def refusals(
     call: FixedCall, axis: Number, profile: Profile, limits: Limits
-) -> Callable[[int], Unplanned | None]:
+) -> Callable[[int], Refusal | None]:
     """Return a function that gives the refusal of the call with a value, or None."""
     target = Target(profile, limits=limits)
 
-    def refusal(value: int) -> Unplanned | None:
+    def refusal(value: int) -> Refusal | None:
         try:
             case = call.checked_with(axis, value, target)
-        except NO_PLAN as error:
+        except (*NO_PLAN, UncountableError) as error:
             return error
-        return overflow_of(case) if limits == "hardware" else None
+        return (overflow_of(case) if limits == "hardware" else None) or uncountable_of(case)
 
     return refusal
 

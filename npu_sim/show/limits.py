@@ -1,14 +1,15 @@
 """Legal values as text, report and picture."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
 from rich.console import RenderableType
 
+from npu_sim.framework.arguments import SEARCH_END
 from npu_sim.language import Text, Verbatim, count_text, grouped, joined, say, translated
-from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
+from npu_sim.questions.limits import Bound, LimitTable, ProductLimits, Refusal
 from npu_sim.show import document_of, pictures_of, view_of
 from npu_sim.show.forms.curves import Axis, curve, curve_chart
 from npu_sim.show.forms.layout import (
@@ -26,7 +27,7 @@ from npu_sim.show.forms.layout import (
 )
 from npu_sim.show.forms.svg import WIDTH, Pictures, bar, caption, element, picture
 from npu_sim.show.text import operator_title, socs_text
-from npu_sim.status import ACLNN_SUCCESS, NotModelledError, Unplanned
+from npu_sim.status import ACLNN_SUCCESS, AclnnError, NotModelledError
 
 SHOWN_RANGES = 3
 
@@ -51,7 +52,7 @@ def limits_view(table: LimitTable) -> RenderableType:
         Paragraph(title, "bold", is_line=True),
         lines_table([("with", fixed)]),
         *after_gap(_ranges(table)),
-        *after_gap(lines_table(_constraints(table) + _sources(table))),
+        *after_gap(lines_table(_notes(table))),
     )
 
 
@@ -105,7 +106,7 @@ def bound_text(bound: Bound) -> str:
     if not bound.ranges:
         if isinstance(bound.above, NotModelledError):
             return bound.above.label
-        overflows = bound.above is not None and bound.above.status == ACLNN_SUCCESS
+        overflows = isinstance(bound.above, AclnnError) and bound.above.status == ACLNN_SUCCESS
         return "overflows" if overflows else "refused"
     if len(bound.ranges) > SHOWN_RANGES:
         (first, last), (_, largest) = bound.ranges[0], bound.ranges[-1]
@@ -131,13 +132,31 @@ def bound_text(bound: Bound) -> str:
     return ", ".join(pieces)
 
 
-def reason_text(error: Unplanned) -> str:
+def reason_text(error: Refusal) -> str:
     """Return why a value is not legal: the status, if the product refuses it, and the message."""
     return (
         error.message
         if not error.status
         else say("{status} {message}", status=int(error.status), message=error.message)
     )
+
+
+def _notes(table: LimitTable) -> list[tuple[str, str]]:
+    """Return what refuses values, where the search ended, and where the rules come from."""
+    return [*_constraints(table), *_search_end(table), *_sources(table)]
+
+
+def _search_end(table: LimitTable) -> Iterator[tuple[str, str]]:
+    """Yield where the search ended if it met no refusal up to there."""
+    bounds = (bound for row in table.rows for bound in (row.documented, row.hardware))
+    ends = {bound.ranges[-1][1] for bound in bounds if bound.ranges and bound.above is None}
+    if SEARCH_END in ends:
+        yield (
+            Text("any, and more"),
+            say(
+                "nothing is refused up to {end}, where the search ends", end=count_text(SEARCH_END)
+            ),
+        )
 
 
 def _sources(table: LimitTable) -> list[tuple[str, str]]:
@@ -176,7 +195,7 @@ def limits_report(table: LimitTable, command: str = "") -> Document:
     sections = filled(
         ("Pictures", [drawn] if drawn else []),
         ("Legal values", [_ranges(table, ", ".join)]),
-        ("Limits of each size", [lines_table(_constraints(table) + _sources(table))]),
+        ("Limits of each size", [lines_table(_notes(table))]),
         ("With", [Table(NAME_AND_VALUE, tuple(table.fixed.items()), folded=True)]),
     )
     return Document(sentence, sentence, sections, command)

@@ -33,7 +33,14 @@ from npu_sim.language import Argument, Text
 from npu_sim.numbers.arrays import Array
 from npu_sim.operators import plan
 from npu_sim.operators.loading import load_operator
-from npu_sim.status import AclnnError, UsageError, shown, tip, without_internal_frames
+from npu_sim.status import (
+    AclnnError,
+    UncountableError,
+    UsageError,
+    shown,
+    tip,
+    without_internal_frames,
+)
 from npu_sim.sweeps.space import (
     RecordColumn,
     Records,
@@ -327,9 +334,7 @@ def called_facts(space: Space, row: int) -> dict[str, Any]:
         )
     except AclnnError as error:
         return {"status": int(error.status)}
-    except UsageError as error:
-        if error.argument not in space.operator.tensor_names:
-            raise
+    except UncountableError:
         return {"status": UNCOUNTABLE}
     record = {
         "status": 0,

@@ -1,4 +1,5 @@
 import dataclasses
+import re
 
 import pytest
 
@@ -109,6 +110,45 @@ def test_bisection_equals_brute_force(operator, name, start, product, fixed, lim
     for number in range(start, start + 600):
         legal = any(first <= number <= last for first, last in bound.ranges)
         assert legal == (refusal(number) is None), number
+
+
+@pytest.mark.parametrize(
+    ("operator", "name", "product", "fixed", "largest", "argument"),
+    [
+        (
+            MOE,
+            "num_topk",
+            "ascend_950",
+            {"tokens": 1 << 20, "hidden": 1 << 14},
+            1 << 28,
+            "p.*_grad",
+        ),
+        (MOE, "tokens", "atlas_a2", {"num_topk": 1, "hidden": 1 << 30}, 1 << 32, "p.*_grad"),
+        ("rms_norm", "row", "atlas_a2", {"col": 1 << 30}, 1 << 32, "x"),
+        (EMBEDDING, "num_weights", "atlas_a2", {"dim": 1 << 36, "rows": 1}, 1 << 25, "out"),
+        ("swi_glu", "col", "atlas_a2", {"row": 1 << 30}, 1 << 31, "x"),
+    ],
+)
+def test_a_tensor_that_int64_does_not_count_is_beyond_the_limit(
+    operator, name, product, fixed, largest, argument
+):
+    (row, *_) = npu_sim.limits(operator, name, product=product, **fixed).rows
+    assert row.hardware.largest == largest - 1
+    error = row.hardware.above
+    assert re.fullmatch(argument, error.argument)
+    assert "more than int64 counts" in error.message
+
+
+def test_where_every_size_is_beyond_int64_nothing_is_legal():
+    (row,) = npu_sim.limits(MOE, "num_topk", soc="910B3", tokens=1 << 40, hidden=1 << 40).rows
+    assert row.hardware.ranges == ()
+    assert "more than int64 counts" in row.hardware.above.message
+
+
+@pytest.mark.parametrize(("largest_col", "is_said"), [(1 << 20, True), (1 << 30, False)])
+def test_an_open_end_states_where_the_search_ended(largest_col, is_said):
+    text = str(npu_sim.limits("rms_norm", "row", soc="Ascend910B3", col=largest_col))
+    assert ("nothing is refused up to 1,099,511,627,776, where the search ends" in text) == is_said
 
 
 def test_other_arguments_that_affect_legality_are_checked():
