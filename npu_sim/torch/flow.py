@@ -46,6 +46,8 @@ class Step:
     accounted: bool = False
 
 
+DETACH = Step("aten::detach", None, accounted=True)
+"""Step of a formula that reads a tensor with its gradient in one place and without in another."""
 KEPT = 128
 """Number of tensors that formulas keep at most: a formula's kernels run close together."""
 CHANGED = Text("an input is changed in place before the last kernel of the formula")
@@ -301,10 +303,16 @@ class Formula(Generic[AnyTerm]):
     """A formula as rules, by :attr:`Kernel.operation` and the kinds of the operands' terms.
 
     A rule that has the operation alone applies to operands of all other kinds.
+
+    - ``detachable``: kinds of terms that may be detached without another gradient of the formula.
     """
 
-    def __init__(self, rules: Mapping[tuple[str, ...], Rule[AnyTerm]]) -> None:
-        self.rules = rules
+    def __init__(
+        self,
+        rules: Mapping[tuple[str, ...], Rule[AnyTerm]],
+        detachable: frozenset[str] = frozenset(),
+    ) -> None:
+        self.rules, self.detachable = rules, detachable
         self.operations = frozenset(operation for operation, *_ in rules)
 
     def follow(
@@ -329,8 +337,18 @@ class Formula(Generic[AnyTerm]):
         if rule is None:
             return None
         steps = frozenset({kernel.step}).union(*(term.steps for term in terms))
+        if self._reads_detached(kernel, terms):
+            steps |= {DETACH}
         first = replace(terms[0], steps=steps)
         if isinstance(rule, str):
             return replace(first, kind=rule)
         found = rule(kernel, first, *terms[1:])
         return None if found is None else replace(found, steps=steps)
+
+    def _reads_detached(self, kernel: Kernel, terms: list[AnyTerm]) -> bool:
+        """Return whether a kernel has a gradient, and reads a part of its formula without one."""
+        is_one_formula = len({term.key for term in terms}) == 1
+        return (kernel.step.node is not None and is_one_formula) and any(
+            not tensor.requires_grad and term.kind not in self.detachable
+            for tensor, term in zip(kernel.operands, terms, strict=True)
+        )

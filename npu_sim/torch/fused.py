@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
-from npu_sim.torch.flow import Kept, Step
+from npu_sim.torch.flow import DETACH, Kept, Step
 
 Inputs = Mapping[str, Any]
 
@@ -87,10 +87,12 @@ class FusedCall:
             result = self.passed
         if not result.requires_grad:
             return not any(source.tensor.requires_grad for source in self.sources)
+        steps = frozenset().union(*(source.steps for source in self.sources))
+        if DETACH in steps:
+            return False
         for source in self.sources:
             if source.tensor.requires_grad and any(step.node is None for step in source.steps):
                 return False
-        steps = frozenset().union(*(source.steps for source in self.sources))
         nodes = {step.node for step in steps if step.node is not None}
         return nodes <= _nodes_behind(result, min(nodes, default=0))
 

@@ -337,8 +337,36 @@ class Reversed(torch.autograd.Function):
         return -grad
 
 
+def normed(x, squared, other):
+    return x * torch.rsqrt((squared * other).mean(-1, keepdim=True) + 1e-6) * torch.ones(6)
+
+
+def normed_after_a_cast(x):
+    wide = x.bfloat16().float()
+    return normed(wide.detach(), wide, wide)
+
+
+def turned(x, first, second):
+    joined = torch.cat((-second[None, :, 3:], first[None, :, :3]), -1)
+    return x[None] * torch.ones(1, 4, 6) + joined * torch.full((1, 4, 6), 0.5)
+
+
+def turned_by_halves(x):
+    first, second = x[None, :, :3], x[None, :, 3:]
+    cos, sin = torch.ones(1, 4, 3), torch.full((1, 4, 3), 0.5)
+    return torch.cat((first.detach() * cos - second * sin, second * cos + first * sin), -1)
+
+
 CLASSES = torch.tensor([3, 1, 5, 0])
 DETACHED = {
+    "a numerator": lambda x: normed(x.detach(), x, x),
+    "a numerator after a cast": normed_after_a_cast,
+    "a denominator": lambda x: normed(x, x.detach(), x.detach()),
+    "one of two factors of a square": lambda x: normed(x, x, x.detach()),
+    "what cos multiplies": lambda x: turned(x.detach(), x, x),
+    "what sin multiplies": lambda x: turned(x, x.detach(), x.detach()),
+    "a half of what sin multiplies": lambda x: turned(x, x.detach(), x),
+    "a half in one of two products": turned_by_halves,
     "log-probabilities": lambda x: functional.nll_loss(x.log_softmax(-1).detach(), CLASSES),
     "a gate": of_no_gradient,
     "a gate with a gradient of its own": lambda x: Reversed.apply(functional.silu(x)) * x,

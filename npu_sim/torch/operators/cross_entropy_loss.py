@@ -425,8 +425,6 @@ def _difference(kernel: Kernel, first: Term, other: Term) -> Term | None:
     # The maximum is subtracted on both sides, or on neither.
     if kind != "shifted" and first.shifted != other.shifted:
         return None
-    if kind != "shifted" and first.logits_tensor.requires_grad != other.logits_tensor.requires_grad:
-        first.logits_tensor.forget(flow.DETACHED)
     label = first if first.target else other
     found = replace(
         first,
@@ -585,7 +583,7 @@ RULES: dict[tuple[str, ...], flow.Rule[Term]] = {
         for others in ((), ("logits",))
     },
 }
-FORMULA = flow.Formula(RULES)
+FORMULA = flow.Formula(RULES, detachable=frozenset({"max"}))
 
 
 def follow(kernel: Kernel) -> list[tuple[Tensor, Term]]:

@@ -308,8 +308,6 @@ def _normed(kernel: Kernel, first: Term, other: Term) -> Term | None:
     rows = (*x.shape[:-axes], *(1,) * axes)
     if first.key != other.key or x.shape != scale.shape or not _is_aligned(factor.shape, rows):
         return None
-    if first.tensor.requires_grad != other.tensor.requires_grad:
-        scale.tensor.forget(flow.DETACHED)
     return replace(scale, kind="normed")
 
 

@@ -18,7 +18,7 @@ from npu_sim.numbers.arrays import Shape
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.shared.rotations.declaration import MODES
 from npu_sim.status import NotModelledError, UsageError
-from npu_sim.torch.flow import COPIES, Axes, Kept, Kernel, Step, joined_axes
+from npu_sim.torch.flow import COPIES, DETACH, Axes, Kept, Kernel, Step, joined_axes
 from npu_sim.torch.fused import Backward, Forward, FusedCall, Source
 from npu_sim.torch.library import Gradient, Gradients, operator_of
 from npu_sim.torch.recorder import Entry
@@ -282,7 +282,13 @@ def _rotated(kernel: Kernel, negative: Tensor, first: Tensor) -> Rotated | None:
     x, whole = part._replace(size=2 * part.size), kernel.flow.fact_of_whole(TOPIC, first)
     if isinstance(whole, Copied) and whole.copy.place[1:] == x.place[1:]:
         x = whole.part
-    return Rotated(x, mode, negated.steps | {kernel.step, _slice(first)})
+    steps = negated.steps | {kernel.step, _slice(first)} | _detached(first, negative)
+    return Rotated(x, mode, steps)
+
+
+def _detached(*parts: Tensor | Kept) -> frozenset[Step]:
+    """Return the step of a formula that reads x in one place with its gradient alone."""
+    return frozenset({DETACH} if len({part.requires_grad for part in parts}) > 1 else ())
 
 
 def _complete(kernel: Kernel, position: int, first: Sum, second: Sum) -> bool:
@@ -308,7 +314,12 @@ def _complete(kernel: Kernel, position: int, first: Sum, second: Sum) -> bool:
     factors = (found.first, found.cos, found.sin)
     shapes = [(*factor.shape[:-1], 2 * factor.shape[-1]) for factor in factors]
     products = [term for term, _ in (*first.terms, *second.terms)]
-    steps = frozenset({first.step, second.step})
+    read = [factor for term in products for factor in term.factors]
+    detached = (
+        _detached(*(factor.tensor for factor in read if factor.part.place == place))
+        for place in {factor.part.place for factor in read}
+    )
+    steps = frozenset({first.step, second.step}).union(*detached)
     is_moved = found.mode == MODES["interleave"] and is_cat
     _fuse(
         kernel,
@@ -433,7 +444,7 @@ def _sum(kernel: Kernel) -> Sum | None:
         for x, cos in (pair for term in terms for pair in _pairs(term)):
             if x.part.place == turned.rotated.x.place and x.shape == turned.shape and x.sign > 0:
                 rotated = turned.rotated
-
+                steps = rotated.steps | _detached(x.tensor, turned.tensor)
                 parts, mode = [factor.tensor for factor in (x, cos, sin)], rotated.mode
 
                 def compute(parts: list[Kept] = parts, mode: int = mode) -> Tensor:
@@ -441,9 +452,7 @@ def _sum(kernel: Kernel) -> Sum | None:
                     return _rotary(mode, rows.to(dtype), *turns)
 
                 shapes = [factor.shape for factor in (x, cos, sin)]
-                _fuse(
-                    kernel, Rotation(shapes, rotated.mode, rotated.steps, compute, x.tensor), terms
-                )
+                _fuse(kernel, Rotation(shapes, mode, steps, compute, x.tensor), terms)
                 return None
     first, second = terms
     minus = -1 if kernel.name == "sub" else 1
