@@ -115,6 +115,23 @@ def test_refusals(changes, status):
     assert caught.value.status == status
 
 
+@pytest.mark.parametrize("sizes", [(0, 2, 64), (5, 0, 64), (0, 2, 0)])
+def test_the_kernel_of_int8_is_launched_without_ids_too(sizes):
+    made = plan(*sizes, "int8")
+    assert (made.tiling_key, made.block_dim, made.path) == (3000000, 1, "no ids")
+    assert plan(*sizes).launches == ()
+
+
+def test_more_than_512_experts_a_token_are_a_documented_limit():
+    assert plan(64, 513, 100, limits="hardware").tiling_key == 11002
+
+
+def test_rows_without_columns_have_no_pieces_where_ids_do_not_fit():
+    made = plan(300000, 160, 0)
+    assert made.tiling["srcToDstCapacityComputeParamsOp"]["colLoops"] == 0
+    assert plan(28, 6, 0).tiling["srcToDstCapacityComputeParamsOp"]["colLoops"] == 1
+
+
 def test_the_documented_limit_of_int8_can_be_lifted():
     assert plan(2000, 8, 8, "int8", limits="hardware").outcome == "runs"
 

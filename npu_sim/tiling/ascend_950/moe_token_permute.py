@@ -245,10 +245,10 @@ def stage(problem: Problem, cores: int, at_once: int, piece: int, wide: int, kep
     ``wide`` is the number that the fields of the columns state where a row is one piece.
     """
     need, entries_per_core, last = equal_parts(problem.num_tokens * problem.num_topk, cores)
-    first_piece, last_piece, pieces = wide, wide, 1
-    if problem.hidden > piece:
-        first_piece, pieces = piece, ceil_div(problem.hidden, piece)
-        last_piece = problem.hidden % piece
+    first_piece, last_piece = wide, wide
+    pieces = ceil_div(problem.hidden, piece) if piece else 1
+    if pieces > 1:
+        first_piece, last_piece = piece, problem.hidden % piece
     return RowLoops(
         cores=need,
         kept_rows=kept,

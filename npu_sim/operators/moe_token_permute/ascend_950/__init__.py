@@ -12,6 +12,7 @@ from npu_sim.tiling.ascend_950 import moe_token_permute as tiler
 
 DIFFERENCES = Differences(
     axes=declaration.AXES,
+    derived=declaration.DERIVED,
     checks=declaration.CHECKS,
     tiling=tiler.Tiling,
     tile=tiler.tile,

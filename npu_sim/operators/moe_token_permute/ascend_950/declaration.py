@@ -9,6 +9,7 @@ from npu_sim.framework.vocabulary import (
     FLOAT_DTYPES,
     TILING_FAILURE,
     Argument,
+    Derived,
     Inspection,
     MessageAndHint,
     Text,
@@ -48,6 +49,11 @@ def _check_padding_first(call: Inspection) -> None:
         check_padding(call)
 
 
+DERIVED = (
+    *declaration.OPERATOR.derived,
+    Derived("is_int8", f"dtype == {tiler.INT8}", lambda specs: specs["tokens"].dtype == "int8"),
+)
+"""The kernel of int8 tokens runs without any of them too (page, "Launches, V3")."""
 AXES = (Word("dtype", "dtype of tokens", DTYPES, "bfloat16"), *declaration.AXES[1:])
 CHECKS = (
     checks.Attributes("num_out_tokens padded_mode"),
@@ -63,7 +69,7 @@ CHECKS = (
     checks.Ranks("tokens permuted_tokens", 2, 2, TILING_FAILURE),
     checks.Ranks("indices", 1, 2, TILING_FAILURE),
     checks.Shapes("tokens indices permuted_tokens sorted_indices", TILING_FAILURE),
-    checks.Holds(f"num_topk <= {MOST_TOPK}", "indices"),
+    checks.Holds(f"num_topk <= {MOST_TOPK}", "indices", documented=True),
     checks.Fits(is_documented, "indices", _int8_message),
-    checks.NothingToDo("entries == 0"),
+    checks.NothingToDo("entries == 0 and is_int8 == 0"),
 )

@@ -95,7 +95,7 @@ def _decisions(case: Case) -> Iterator[Decision]:
 def _path(case: Case) -> str:
     key, one_core = case.tiling.tiling_key, (tiler.KEY_ONE_CORE, tiler.KEY_V3_ONE_CORE)
     if key == tiler.KEY_V3_EMPTY:
-        return "no columns"
+        return Text("no columns") if case.row.entries else Text("no ids")
     return Text(
         "{sort} sort, {manner} rows",
         sort="one-core" if key in one_core else "multi-core",
