@@ -1,7 +1,6 @@
 """A precision study as text and as a report."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
 
@@ -10,27 +9,47 @@ from npu_sim.show import document_of, view_of
 from npu_sim.show.forms.layout import Document
 from npu_sim.show.studies import headed_lines, study_headline, study_report
 from npu_sim.show.text import Line
-from npu_sim.studies.precision import AGAINST_GIVEN, AGAINST_ROUNDED, MEANINGS, PrecisionStudy
+from npu_sim.studies.precision import (
+    AGAINST_GIVEN,
+    AGAINST_ROUNDED,
+    MEANINGS,
+    OutputPrecision,
+    PrecisionStudy,
+    variant_label,
+)
 
 SHOWN_TERMS = 3
 """Number of terms of the worst element that are listed."""
 
 
-def _merged(study: PrecisionStudy) -> PrecisionStudy:
-    """Return the study with equal outputs once, under the names of all their variants."""
+def _merged(study: PrecisionStudy) -> list[tuple[str, OutputPrecision]]:
+    """Return equal outputs once, each with the name of all their variants."""
+    forms = grouped((output.input_dtype, output.form) for output in study.outputs)
     alike = grouped((str(output.as_dict() | {"variant": ""}), output) for output in study.outputs)
-    outputs = (
-        replace(same[0], variant=joined(output.variant for output in same))
-        for same in alike.values()
-    )
-    return replace(study, outputs=tuple(outputs))
+    return [(joined(_labels(same, forms)), same[0]) for same in alike.values()]
+
+
+def _labels(same: Sequence[OutputPrecision], forms: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield the name of the variants of each dtype: the dtype alone when all forms are alike.
+
+    - ``forms``: all forms of each dtype.
+    """
+    for dtype, found in grouped((output.input_dtype, output.form) for output in same).items():
+        yield dtype if {*found} == {*forms[dtype]} else variant_label(dtype, _together(found))
+
+
+def _together(forms: Sequence[str]) -> str:
+    """Return forms as one text, the words that all begin with once: cubeMathType 0, 1."""
+    shared = {form.rpartition(" ")[0] for form in forms[1:]} == {forms[0].rpartition(" ")[0]}
+    rest = (form.rpartition(" ")[2] for form in forms[1:]) if shared else forms[1:]
+    return joined((forms[0], *rest), ", ")
 
 
 def precision_lines(study: PrecisionStudy) -> Iterator[Line]:
     """Yield a precision study as lines, equal outputs once."""
     shown = ""
-    for output in _merged(study).outputs:
-        label, shown = "" if output.variant == shown else output.variant, output.variant
+    for variants, output in _merged(study):
+        label, shown = "" if variants == shown else variants, variants
         value = say(
             "{output} {dtype}: max {most}, mean {mean}",
             output=output.output,
@@ -115,4 +134,5 @@ def precision_view(study: PrecisionStudy) -> RenderableType:
 def precision_document(study: PrecisionStudy) -> Document:
     """Return the report of a precision study, equal outputs once."""
     headline = study_headline(study, _error(study))
-    return study_report(headline, precision_lines(study), _merged(study).as_dict())
+    outputs = [output.as_dict() | {"variant": name} for name, output in _merged(study)]
+    return study_report(headline, precision_lines(study), {"outputs": outputs})

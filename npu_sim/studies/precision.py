@@ -256,11 +256,25 @@ WORST_TERMS = 8
 
 @dataclass(frozen=True)
 class Variant:
-    """One dtype or math type: its name, the dtype of its verdict, and the call."""
+    """One dtype, in one form of the operator that has several."""
 
-    label: str
+    dtype: str
+    """dtype of the floating inputs."""
+    form: str
+    """What it computes with, such as a math type; empty for an operator of one form."""
     compute: str
+    """dtype of its verdict."""
     call: StudyCall
+
+    @property
+    def label(self) -> str:
+        """Name of the variant."""
+        return variant_label(self.dtype, self.form)
+
+
+def variant_label(dtype: str, form: str) -> str:
+    """Return the name of a dtype in a form."""
+    return Text("{dtype}, {form}", dtype=dtype, form=form) if form else dtype
 
 
 @dataclass(frozen=True)
@@ -280,7 +294,8 @@ class OutputPrecision:
     rounded to the dtype, ``max_ulp_of_given`` with the formula on the given inputs.
     """
 
-    variant: str
+    input_dtype: str
+    form: str
     output: str
     dtype: str
     max_ulp: float
@@ -293,6 +308,11 @@ class OutputPrecision:
     worst_golden: float
     worst_terms: tuple[Term, ...]
     causes: tuple[Cause, ...]
+
+    @property
+    def variant(self) -> str:
+        """Name of the variant."""
+        return variant_label(self.input_dtype, self.form)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers as plain data; the last edge of the histogram is None."""
@@ -373,10 +393,10 @@ def variants(base: StudyCall) -> Iterator[Variant]:
     for dtype in base.profile.product.dtypes:
         call = base.with_tensors(**{name: _rounded(base.tensors[name], dtype) for name in floating})
         if not base.operator.has_hook(VARIANTS):
-            yield Variant(dtype, dtype, call)
+            yield Variant(dtype, "", dtype, call)
         else:
-            for label, compute, typed in base.operator.hook(VARIANTS)(call):
-                yield Variant(Text("{dtype}, {label}", dtype=dtype, label=label), compute, typed)
+            for form, compute, typed in base.operator.hook(VARIANTS)(call):
+                yield Variant(dtype, form, compute, typed)
 
 
 def _rounded(values: np.ndarray, dtype: str) -> np.ndarray:
@@ -408,7 +428,8 @@ def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
         rounded_second = second[name].astype(numpy_dtype(dtype))
         measured.append(
             OutputPrecision(
-                variant=variant.label,
+                input_dtype=variant.dtype,
+                form=variant.form,
                 output=name,
                 dtype=dtype,
                 max_ulp=float(errors.max(initial=0.0)),

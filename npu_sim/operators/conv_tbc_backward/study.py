@@ -207,12 +207,12 @@ def _rounded(array: Array, operand: int) -> Array:
 
 
 def variants(call: StudyCall) -> Iterator[tuple[str, str, StudyCall]]:
-    """Yield name, dtype of the results and changed call for every cubeMathType."""
+    """Yield form, dtype of the results and changed call for every cubeMathType."""
     dtype = canonical_dtype(call.tensors["input"].dtype)
-    for code, name in enumerate(CUBE_MATH_TYPES):
+    for code in range(len(CUBE_MATH_TYPES)):
         computed = compute_dtype(dtype, code, call.profile.product.cube_dtypes)
         changed = call.with_attributes(cube_math_type=code)
-        yield Text("cubeMathType {code} {name}", code=code, name=name), computed or dtype, changed
+        yield Text("cubeMathType {code}", code=code), computed or dtype, changed
 
 
 def terms(call: StudyCall, output: str, index: Index) -> NamedTerms:
