@@ -123,6 +123,9 @@ def test_empty_tensors():
     assert call("swi_glu", "0x4:fp32").launches == ()
     assert npu_sim.swi_glu(np.empty((3, 0), np.float32)).shape == (3, 0)
     assert status("swi_glu_grad", "0x4:fp32") == (561002, "x")
+    for product in ("atlas_a2", "atlas_inference", "ascend_950"):
+        plan = call("swi_glu_grad", "0x4:fp32", product=product, limits="hardware")
+        assert (plan.launches, plan.workspace.total_bytes) == ((), 0)
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
