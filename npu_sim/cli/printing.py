@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -26,5 +27,15 @@ def print_text(*parts: RenderableType, error: bool = False) -> None:
 
 def print_json(form: str, data: Mapping[str, Any]) -> None:
     """Print a JSON document; ``form`` is its name in :mod:`npu_sim.files.writing`."""
-    text = json.dumps({"schema": schema(form), **data}, indent=2, ensure_ascii=False)
+    content = {"schema": schema(form), **_finite(data)}
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     print(visible(text, lines=True))
+
+
+def _finite(value: Any) -> Any:
+    """Return plain data with infinities and NaN as text: JSON has no form for them."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not isfinite(value) else value

@@ -7,6 +7,7 @@ Source: specification page ``emulate``.
 """
 
 import random
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -26,9 +27,17 @@ from torch.overrides import TorchFunctionMode
 
 from npu_sim.cores import Profile
 from npu_sim.framework.target import CoreOrder, Limits, Target
+from npu_sim.language import Text
 from npu_sim.plans.answers import Printed, Progress
 from npu_sim.status import UsageError
-from npu_sim.torch.emulation import INTEGERS, Emulation, differences, emulate, operators_of_models
+from npu_sim.torch.emulation import (
+    INTEGERS,
+    Emulation,
+    NoCallWarning,
+    differences,
+    emulate,
+    operators_of_models,
+)
 
 STANDS_OUT = 2.0
 """Times the difference of the control from which a difference stands out."""
@@ -59,15 +68,20 @@ class Variant:
     """Norm of the difference of the first logits over theirs; None without ``cross_entropy``."""
     log_probabilities: float | None = None
     """Mean absolute difference of the log-probabilities of the first labels."""
-    losses: tuple[float, ...] = ()
-    """Difference of the loss at each step; infinity where one is NaN, NaN where both are."""
+    losses: tuple[float | None, ...] = ()
+    """Difference of the loss at each step; infinity where one is NaN, NaN where both are, None
+    where no loss was seen."""
 
     @property
-    def loss(self) -> float:
-        """Root mean square of the differences of the loss; NaN where both losses always are."""
-        known = [difference for difference in self.losses if not isnan(difference)]
+    def loss(self) -> float | None:
+        """Root mean square of the differences of the loss; NaN where both losses always are.
+
+        None where no loss was seen.
+        """
+        seen = [difference for difference in self.losses if difference is not None]
+        known = [difference for difference in seen if not isnan(difference)]
         if not known:
-            return nan if self.losses else 0.0
+            return nan if seen else None
         return float(np.sqrt(np.mean(np.square(known))))
 
     def as_dict(self) -> dict[str, Any]:
@@ -83,14 +97,34 @@ class Ablation(Printed):
     """Product, SoC, release and switches."""
     seed: int
     """Seed of all random numbers."""
-    losses: tuple[float, ...]
-    """Losses of the program as it is."""
+    losses: tuple[float | None, ...]
+    """Losses of the program as it is; None at a step without one."""
     control: Variant
     """The program with one weight moved by one unit in the last place."""
     rows: tuple[Variant, ...]
     """Every operator alone, and all of them."""
     emulation: Emulation
     """Report of the run with all operators: what was replaced and what was left."""
+
+    @property
+    def missing(self) -> list[str]:
+        """Sentences on what was not seen of the program, so that it is not compared."""
+        found = []
+        without = self.losses.count(None)
+        if without:
+            found.append(
+                Text(
+                    "no loss at {count} of {steps} steps: backward is called on no tensor of one "
+                    "element",
+                    count=without,
+                    steps=len(self.losses),
+                )
+            )
+        if self.control.logits is None:
+            found.append(
+                Text("no logits: torch.nn.functional.cross_entropy is not called with labels")
+            )
+        return found
 
     def stands_out(self, row: Variant) -> list[str]:
         """Return the quantities of a row that stand out from the control."""
@@ -111,6 +145,7 @@ class Ablation(Printed):
             "seed": self.seed,
             "steps": len(self.losses),
             "losses": list(self.losses),
+            "missing": self.missing,
             "control": self.control.as_dict(),
             "rows": [{**row.as_dict(), "stands_out": self.stands_out(row)} for row in self.rows],
             "emulation": self.emulation.as_dict(),
@@ -127,8 +162,8 @@ class Seen:
 
     steps: int
     """Steps after which the run ends."""
-    losses: list[float] = field(default_factory=list)
-    """Mean of the losses of every step."""
+    losses: list[float | None] = field(default_factory=list)
+    """Mean of the losses of every step; None without one."""
     gradients: dict[str, Tensor] = field(default_factory=dict)
     """Gradients of the first step, by parameter."""
     logits: Tensor | None = None
@@ -156,7 +191,7 @@ class Seen:
                     if parameter.grad is not None:
                         name = self.names.get(id(parameter), f"parameter {len(self.gradients)}")
                         self.gradients[name] = parameter.grad.detach().clone()
-        self.losses.append(float(np.mean(self.waiting)) if self.waiting else nan)
+        self.losses.append(float(np.mean(self.waiting)) if self.waiting else None)
         self.waiting.clear()
         if len(self.losses) >= self.steps:
             raise EnoughStepsError
@@ -281,8 +316,10 @@ def _variant(name: str, seen: Seen, base: Seen, emulation: Emulation | None = No
     )
 
 
-def _distance(own: float, expected: float) -> float:
-    """Return the difference of two losses; infinity where one is NaN."""
+def _distance(own: float | None, expected: float | None) -> float | None:
+    """Return the difference of two losses; infinity where one is NaN, None without two."""
+    if own is None or expected is None:
+        return None
     if own == expected:
         return 0.0
     return inf if isnan(own) is not isnan(expected) else abs(own - expected)
@@ -329,7 +366,8 @@ def ablation(
     Raises
     ------
     UsageError
-        For a program that makes no step of an optimizer, and for fewer than one step.
+        For a program that makes no step of an optimizer, or in which no call is replaced, and for
+        fewer than one step.
     """
     if steps < 1:
         raise UsageError("steps", "steps = {steps} is less than 1", "1 or more", steps=steps)
@@ -367,8 +405,10 @@ class _Program:
         _seed(self.seed)
         seen = Seen(self.steps)
         watched = _watched(seen, moves_weight=name == CONTROL)
-        with block as report, watched, suppress(EnoughStepsError):
-            self.run()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoCallWarning)  # an error, which says more
+            with block as report, watched, suppress(EnoughStepsError):
+                self.run()
         if not seen.losses:
             raise UsageError(
                 "run",
@@ -381,6 +421,14 @@ class _Program:
         """Run the program as it is, with all operators, as control, and with every operator."""
         base, _ = self.trained("as written", 0.0, nullcontext())
         every, emulation = self.trained(ALL, 0.0, self.emulated(fused=fused))
+        if not emulation.counts():
+            raise UsageError(
+                "run",
+                "no call of the program is replaced: there is no operator to compare",
+                "npu-sim emulate, without --ablate, lists what was not recognised, and what "
+                "{product} refuses",
+                product=emulation.target.profile.name,
+            )
         operators = [name for name in operators_of_models() if name in emulation.counts()]
         count = len(operators) + 3
         control, _ = self.trained(CONTROL, 2 / count, nullcontext())

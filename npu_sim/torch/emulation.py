@@ -55,6 +55,10 @@ NotDone = (NpuSimError, NotReplacedError, NotImplementedError, TypeError, ValueE
 """Errors of a call that stays as PyTorch computes it."""
 
 
+class NoCallWarning(UserWarning):
+    """A block of :func:`emulate` in which no call was replaced."""
+
+
 @dataclass
 class Changes:
     """What replaced calls changed against what the program computes."""
@@ -268,11 +272,24 @@ class Emulator(Recorder):
         return fused.to(result.dtype)
 
     def add_operator(self, operator: str, inputs: Inputs, place: Place, times: int) -> None:
-        """Record a call, or keep it until the call that it is a part of is known to be accepted."""
-        if self.thread.computing is None:
+        """Record a call, or keep it until the call that it is a part of is known to be accepted.
+
+        A call of the program's own for another target is a remark: the report has one target.
+        """
+        target = chosen_target()
+        if self.thread.computing is not None:
+            self.thread.computing.append((operator, inputs))
+        elif target is None or target == self.target:
             super().add_operator(operator, inputs, place, times)
         else:
-            self.thread.computing.append((operator, inputs))
+            remark = Text(
+                "not counted: the program computes it for a target of its own, {product} with "
+                "deterministic = {deterministic} and core_order = {core_order}",
+                product=target.profile.name,
+                deterministic=target.deterministic,
+                core_order=target.order.core_order,
+            )
+            self.recording.remarks[operator, remark, place] += times
 
     def leave(self, operator: str, why: str, span: Span) -> None:
         """List code that the operator could compute, in another form."""
@@ -329,9 +346,14 @@ class Emulator(Recorder):
         for operator, inputs in calls:
             self.recording.add(operator, inputs, place)
 
+    @contextmanager
+    def _watching_thread(self) -> Iterator[None]:
+        with self._on_target(), super()._watching_thread():
+            yield
+
     def _on_target(self) -> Any:
-        """Return the block of the target; threads that the program starts have none."""
-        return nullcontext() if chosen_target() is not None else device_like(self.target)
+        """Return the block of the target: threads of the program have none, or one of their own."""
+        return nullcontext() if chosen_target() == self.target else device_like(self.target)
 
     def _require_accepted(self, operator: str, inputs: Mapping[str, Any]) -> None:
         """Raise what the product raises for a call, which is checked once."""
@@ -512,7 +534,7 @@ def emulate(
 
     Warns
     -----
-    UserWarning
+    NoCallWarning
         At the end of a block in which no call was replaced.
 
     Raises
@@ -549,6 +571,7 @@ def emulate(
                 "no call was replaced in this block: print the report to see what was not "
                 "recognised, and what the product refuses"
             ),
+            NoCallWarning,
             stacklevel=3,
         )
     if file is not None and not emulator.recording.forked:

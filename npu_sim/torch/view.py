@@ -213,6 +213,7 @@ def ablation_view(study: Ablation) -> RenderableType:
     return stack(
         Paragraph(_ablation_headline(study), "bold"),
         Paragraph(CONTROL_MEANING, "dim"),
+        *(part for sentence in study.missing for part in after_gap(sentence)),
         *(part for table in tables for part in after_gap(table, table.caption)),
     )
 
@@ -226,7 +227,7 @@ def ablation_report(study: Ablation, command: str = "") -> Document:
         _ablation_headline(study),
         (*_ablation_tables(study, steps), *_left_tables(study.emulation)),
         [_loss_chart(study)],
-        notes=[CONTROL_MEANING, MEANING],
+        notes=[CONTROL_MEANING, *study.missing, MEANING],
         command=command,
     )
 
@@ -304,7 +305,7 @@ def _losses(study: Ablation, steps: tuple[int, ...]) -> Table:
             right=True,
         )
 
-    rows = [study.control, *study.rows]
+    rows = [row for row in (study.control, *study.rows) if row.loss is not None]
     return Table((OPERATOR, *map(at, steps)), rows, Text("Difference of the loss at step"))
 
 
@@ -326,7 +327,11 @@ def _loss_chart(study: Ablation) -> Drawing:
     """Draw the differences of the loss at each step; the control is grey."""
     curves = []
     for row in (*study.rows, study.control):
-        points = [(step + 1, value) for step, value in enumerate(row.losses) if 0 < value < inf]
+        points = [
+            (step, value)
+            for step, value in enumerate(row.losses, 1)
+            if value is not None and 0 < value < inf
+        ]
         if points:
             places, values = zip(*points, strict=True)
             curves.append(curve(row.name, places, values, control=row is study.control))

@@ -139,3 +139,32 @@ def test_a_script_that_does_not_train_cannot_be_compared(cli, tmp_path):
     outcome = cli("emulate", "--ablate", "train.py")
     assert outcome.code == 64
     assert "no step of an optimizer" in outcome.err
+
+
+WITHOUT_LOSS = """
+import torch
+from torch.nn import functional
+
+gate, up = (torch.nn.Parameter(torch.randn(4, 8)) for _ in range(2))
+optimizer = torch.optim.SGD([gate, up])
+for _ in range(2):
+    (functional.silu(gate) * up).backward(torch.full((4, 8), float("inf")))
+    optimizer.step()
+"""
+
+
+def test_json_has_no_number_that_json_does_not_know(cli, tmp_path):
+    (tmp_path / "train.py").write_text(WITHOUT_LOSS, encoding="utf-8")
+    outcome = cli("emulate", "--ablate", "--json", "train.py")
+    answer = json.loads(outcome.out, parse_constant=pytest.fail)
+    assert answer["losses"] == [None, None]
+    assert answer["missing"][0].startswith("no loss at 2 of 2 steps")
+
+
+def test_a_script_without_a_call_has_nothing_to_compare(cli, tmp_path):
+    script = "import torch\nw = torch.ones(2, requires_grad=True)\nw.sum().backward()\n"
+    (tmp_path / "train.py").write_text(script + "torch.optim.SGD([w]).step()\n", encoding="utf-8")
+    outcome = cli("emulate", "--ablate", "train.py")
+    assert outcome.code == 64
+    assert "there is no operator to compare" in outcome.err
+    assert "Warning" not in outcome.err

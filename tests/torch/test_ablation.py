@@ -160,6 +160,13 @@ def test_a_run_that_diverges_stands_out_unless_the_control_does(
     assert ("loss" in replace(study, control=control).stands_out(row)) is stands_out
 
 
+def test_a_step_without_a_loss_has_none():
+    row = _variant("rms_norm", Seen(2, losses=[1.5, None]), Seen(2, losses=[1.0, None]))
+    assert row.losses == (0.5, None)
+    assert row.loss == 0.5
+    assert _variant("rms_norm", Seen(1, losses=[None]), Seen(1, losses=[None])).loss is None
+
+
 def test_losses_that_are_nan_as_written_tell_nothing():
     row = _variant("rms_norm", Seen(2, losses=[1.5, nan]), Seen(2, losses=[1.0, nan]))
     assert row.losses[0] == 0.5
@@ -206,15 +213,40 @@ def test_the_report_has_the_tables_and_a_picture(study):
     assert "swi_glu" in study._repr_html_()
 
 
+def train_without_a_loss():
+    gate, up = (torch.nn.Parameter(torch.randn(4, 8)) for _ in range(2))
+    optimizer = torch.optim.SGD([gate, up])
+    result = functional.silu(gate) * up
+    result.backward(torch.ones(4, 8))
+    optimizer.step()
+
+
+def test_what_was_not_seen_is_missing():
+    study = npu_sim.study.ablation(train_without_a_loss, fused=["swi_glu"])
+    assert study.losses == (None,)
+    assert [row.loss for row in (study.control, *study.rows)] == [None] * 3
+    assert [str(sentence).partition(":")[0] for sentence in study.missing] == [
+        "no loss at 1 of 1 steps",
+        "no logits",
+    ]
+    assert all(sentence in " ".join(str(study).split()) for sentence in study.missing)
+    assert "Difference of the loss at step" not in str(study)
+
+
+def test_nothing_is_missing_of_a_program_with_losses_and_logits(study):
+    assert study.missing == []
+
+
 @pytest.mark.parametrize(
     ("run", "options", "message"),
     [
+        (train, {"fused": ["moe_token_permute"]}, "no operator to compare"),
         (lambda: None, {}, "no step of an optimizer"),
         (train, {"steps": 0}, "steps = 0"),
         (train, {"fused": ["swiglu"]}, "did you mean swi_glu"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:no call was replaced")
+@pytest.mark.filterwarnings("error")
 def test_what_cannot_be_compared_is_a_usage_error(run, options, message):
     with pytest.raises(npu_sim.UsageError, match=message):
         npu_sim.study.ablation(run, **options)

@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import npu_sim  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
+from npu_sim.framework.target import current_device  # noqa: E402
 from npu_sim.torch.library import array_as_tensor, tensor_as_array  # noqa: E402
 from npu_sim.torch.recording import Place  # noqa: E402
 
@@ -603,6 +604,31 @@ def test_threads_of_the_program_are_emulated():
     with simulated.use("atlas_a3", deterministic=True):
         assert torch.equal(found[0], fused_gated(*tensors))
     assert report.counts() == {"swi_glu": 1}
+
+
+def test_calls_for_another_target_are_not_counted_as_the_blocks():
+    x = torch.randn(4, 16, requires_grad=True)
+    with simulated.emulate("atlas_a2") as report:
+        y = simulated.npu_swiglu(x)
+        with simulated.use("ascend_950"):
+            simulated.npu_swiglu(x)
+            y.sum().backward()
+        with simulated.use("atlas_a2"):
+            simulated.npu_swiglu(x)
+    assert report.counts() == {"swi_glu": 2}
+    remarks = {operator: str(why) for operator, why, _ in report.recording.remarks}
+    assert set(remarks) == {"swi_glu", "swi_glu_grad"}
+    assert all("a target of its own, ascend_950" in why for why in remarks.values())
+
+
+@nothing_is_replaced
+def test_a_call_by_hand_in_a_thread_has_the_blocks_target():
+    found = []
+    with simulated.emulate("ascend_950", fused=[]) as report:
+        thread = threading.Thread(target=lambda: found.append(current_device()))
+        thread.start()
+        thread.join()
+    assert found == [report.target]
 
 
 @pytest.mark.parametrize("block", [simulated.record, simulated.emulate], ids=["record", "emulate"])
