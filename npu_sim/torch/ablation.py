@@ -109,7 +109,7 @@ class Ablation(Printed):
     @property
     def missing(self) -> list[str]:
         """Sentences on what was not seen of the program, so that it is not compared."""
-        found = []
+        found: list[str] = []
         without = self.losses.count(None)
         if without:
             found.append(
