@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from npu_sim import registry
 from npu_sim.cli import main
 
 
@@ -25,7 +26,8 @@ class Outcome:
 def npu_sim(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object
 ) -> Outcome:
-    """Run ``npu-sim`` with these arguments."""
+    """Run ``npu-sim`` with these arguments; what ``--operators`` registers ends with the test."""
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     monkeypatch.setattr("sys.argv", ["npu-sim", *map(str, arguments)])
     code = 0
     try:
