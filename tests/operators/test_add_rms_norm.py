@@ -222,6 +222,15 @@ def test_a_gamma_that_the_release_does_not_check_is_planned_and_not_computed():
         npu_sim.run(OPERATOR, outputs="y_only", release="9.0", **call)
 
 
+@pytest.mark.parametrize("limits", ["documented", "hardware"])
+def test_pieces_that_reach_into_the_reserved_bytes_do_not_overflow(limits):
+    call = {"x1": "9x29088:fp32", "gamma": "29088:fp32", "soc": "Ascend910B3", "limits": limits}
+    plan = npu_sim.plan("add_rms_norm", **call)
+    (buffer,) = plan.memories
+    assert (buffer.used_bytes, buffer.capacity_bytes) == (196480, 196352)
+    assert plan.outcome == "runs"
+
+
 def test_squares_that_overflow_are_reported():
     x = np.full((2, 100), 2e19, F)
     found = npu_sim.run(OPERATOR, x1=x, x2=np.zeros_like(x), gamma=np.ones(100, F))

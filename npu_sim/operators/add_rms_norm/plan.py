@@ -20,6 +20,7 @@ from npu_sim.framework.vocabulary import (
     WorkspacePart,
     caveat,
     decision,
+    ub_memory,
     vector_plan,
 )
 from npu_sim.operators.add_rms_norm.declaration import is_hand_written, takes_any_columns
@@ -88,12 +89,14 @@ def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     tiling, key = case.tiling, template_of(case)
     sizes = tiler.buffers_of(key, tiling.row_factor, tiling.ub_factor, case.row)
+    margin_bytes = case.profile.product.ub_reserved_bytes  # pieces of fp32 extend into it
+    memory = ub_memory(case, sizes._asdict()).model_copy(update={"margin_bytes": margin_bytes})
     return description(
         case,
         path=PATHS[key],
         path_reason=_path_reason(case, key),
         per_core=_per_core(case, key),
-        buffers=sizes._asdict(),
+        memories=[memory],
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         conditions=lambda: _decisions(case),
         caveats=(*_caveats(case, key), *common_caveats(case)),
