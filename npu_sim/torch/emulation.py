@@ -41,7 +41,7 @@ from npu_sim.plans.answers import Printed
 from npu_sim.status import NpuSimError, UsageError, shown, tip
 from npu_sim.torch.experts import OF_EXPERTS, replaced_experts
 from npu_sim.torch.flow import DETACHED, NotReplacedError
-from npu_sim.torch.fused import FusedCall, Inputs
+from npu_sim.torch.fused import HOOKED, FusedCall, Inputs
 from npu_sim.torch.library import device_like
 from npu_sim.torch.operators import modules
 from npu_sim.torch.recorder import Completed, Read, Recorder, Span
@@ -51,6 +51,8 @@ Compare = bool | Literal["first"]
 COMPARED: tuple[Compare, ...] = ("first", True, False)
 INTEGERS = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
 """Integers of the size of a floating-point dtype."""
+SEE_GRADIENT = (Tensor.register_hook, Tensor.retain_grad)
+"""Functions by which a program sees or changes the gradient of a tensor."""
 NotDone = (NpuSimError, NotReplacedError, NotImplementedError, TypeError, ValueError)
 """Errors of a call that stays as PyTorch computes it."""
 
@@ -213,6 +215,12 @@ class Emulator(Recorder):
         self.report = Emulation(target, self.recording)
         self.recording.deterministic = target.deterministic
         self._refusals: dict[tuple[str, str, Target], NpuSimError | None] = {}
+
+    def function(self, function: Any, /, *arguments: Any, **options: Any) -> Any:
+        """Call a PyTorch function; note tensors whose gradient the program is to see."""
+        if function in SEE_GRADIENT and arguments[0].grad_fn is not None:
+            arguments[0].grad_fn.metadata[HOOKED] = True
+        return super().function(function, *arguments, **options)
 
     def recognised(self, read: Read) -> Any:
         """Compute a function that corresponds to an operator."""

@@ -53,7 +53,8 @@ KEPT = 128
 CHANGED = Text("an input is changed in place before the last kernel of the formula")
 TOO_LONG_AGO = Text("its first kernel ran too long before its last")
 DETACHED = Text(
-    "a part of the formula is detached, or an autograd.Function: its gradient is another one"
+    "a part of the formula is detached, has a hook or is an autograd.Function: its gradient is "
+    "another one"
 )
 
 

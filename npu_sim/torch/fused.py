@@ -15,6 +15,8 @@ from torch.autograd.function import BackwardCFunction
 from npu_sim.torch.flow import DETACH, Kept, Step
 
 Inputs = Mapping[str, Any]
+HOOKED = "npu_sim.hooked"
+"""Key in the metadata of the autograd node of a tensor that the program sees the gradient of."""
 
 
 class Forward(NamedTuple):
@@ -79,7 +81,7 @@ class FusedCall:
         """Return whether the gradient of the program's result is that of the whole formula.
 
         It is not where the program detaches a part, computes it without gradients, or has a
-        function with a gradient of its own between the kernels.
+        function with a gradient of its own, or a hook, between the kernels.
         """
         if not torch.is_grad_enabled():
             return True
@@ -100,15 +102,16 @@ class FusedCall:
 def _nodes_behind(result: Tensor, first: int) -> set[int]:
     """Return the numbers, from ``first`` on, of the autograd nodes that a gradient passes.
 
-    The program's own ``autograd.Function`` ends it: what lies behind gets what that returns.
+    The program's own ``autograd.Function`` ends it, and so does a hook of a tensor: what lies
+    behind gets what these return.
     """
-    found: set[int] = set()
+    found: set[Any] = set()  # not by number: every thread has its own
     waiting = [result.grad_fn]
     while waiting:
         node = waiting.pop()
-        if node is None or node._sequence_nr() < first or node._sequence_nr() in found:
+        if node is None or node in found or node._sequence_nr() < first or HOOKED in node.metadata:
             continue
-        found.add(node._sequence_nr())
+        found.add(node)
         if not isinstance(node, BackwardCFunction):
             waiting += [following for following, _ in node.next_functions]
-    return found
+    return {node._sequence_nr() for node in found}

@@ -515,7 +515,7 @@ class Recorder:
             return
         node = self._backward_node()
         if node is not None:
-            owner, times = self.thread.backward_span(node), self.thread.times(node)
+            owner, times = self._backward_span(node), self.thread.times(node)
             if owner is None:
                 self._unaccounted(name, times)
             elif owner.is_left:
@@ -576,7 +576,7 @@ class Recorder:
         }
         node = self._backward_node()
         if node is not None:
-            span = self.thread.backward_span(node)
+            span = self._backward_span(node)
             place = span.place if span is not None else place_of("", "", self.directory)
             times = self.thread.times(node)
         else:
@@ -592,6 +592,14 @@ class Recorder:
     def add_operator(self, operator: str, inputs: Inputs, place: Place, times: int) -> None:
         """Record a call of one of this package's own operators, which has just been computed."""
         self.recording.add(operator, inputs, place, times)
+
+    def _backward_span(self, node: int) -> Span | None:
+        """Return the span whose recorded gradient an autograd node belongs to.
+
+        Another thread may have created the node, whose number is not unique then.
+        """
+        spans = (thread.backward_span(node) for thread in (self.thread, *self._threads))
+        return next((span for span in spans if span is not None), None)
 
     def _backward_node(self) -> int | None:
         """Return the number of the running autograd node; None in a forward pass.

@@ -293,7 +293,8 @@ def in_another_function(gate, up):
 
 
 DETACHED_PART = (
-    "a part of the formula is detached, or an autograd.Function: its gradient is another one"
+    "a part of the formula is detached, has a hook or is an autograd.Function: its gradient is "
+    "another one"
 )
 LEFT = {
     in_place_input: "an input is changed in place before the last kernel of the formula",
@@ -323,6 +324,12 @@ def test_code_that_cannot_be_replaced_is_listed_and_computes_as_before(program):
 def of_no_gradient(x):
     with torch.no_grad():
         silu = functional.silu(x)
+    return silu * torch.ones(4, 6)
+
+
+def with_a_hook(x):
+    silu = functional.silu(x)
+    silu.register_hook(lambda gradient: 2 * gradient)
     return silu * torch.ones(4, 6)
 
 
@@ -371,6 +378,7 @@ DETACHED = {
     "log-probabilities": lambda x: functional.nll_loss(x.log_softmax(-1).detach(), CLASSES),
     "a gate": of_no_gradient,
     "a gate with a gradient of its own": lambda x: Reversed.apply(functional.silu(x)) * x,
+    "a gate with a hook": with_a_hook,
     "labels' logits": lambda x: x.detach()[torch.arange(4), CLASSES] - x.logsumexp(-1),
     "logits of a sum": lambda x: x[torch.arange(4), CLASSES] - x.detach().logsumexp(-1),
 }
@@ -388,6 +396,42 @@ def test_the_gradient_is_the_programs_where_a_part_of_the_formula_has_another(na
         found = gradients(program, logits)
     assert "detached" in " ".join(left_of(report).values())
     torch.testing.assert_close(found, expected)
+
+
+@nothing_is_replaced
+def test_a_part_that_keeps_its_gradient_has_it():
+    gate, up = pair()
+    with simulated.emulate() as report:
+        silu = functional.silu(gate)
+        silu.retain_grad()
+        (silu * up).sum().backward()
+    assert torch.equal(silu.grad, up)
+    assert left_of(report) == {"swi_glu": DETACHED_PART}
+
+
+def in_a_thread(function):
+    """Return the result of a function that runs in a thread of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_nodes_of_another_thread_are_not_those_of_the_same_number(number):
+    x = torch.randn(4, 6, requires_grad=True)
+
+    def numbered():
+        for _ in range(number):
+            x.sin()
+        return x.cos()
+
+    def formula(x):
+        return torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * x * torch.ones(6)
+
+    with simulated.emulate() as report:
+        before = in_a_thread(numbered)
+        in_a_thread(lambda: formula(before))
+    assert not report.left
+    assert report.counts() == {"rms_norm": 1}
 
 
 @nothing_is_replaced

@@ -1,6 +1,7 @@
 """Recording of models: recognised calls, their names and merging, and code not recognised."""
 
 import json
+import threading
 
 import pytest
 
@@ -493,3 +494,22 @@ def test_marks_of_the_profiler_are_no_kernels():
         optimizer.step()
     assert recording.not_modelled
     assert all(name.startswith("aten::") for name in recording.not_modelled)
+
+
+def test_calls_of_a_thread_account_for_its_kernels_of_the_backward_pass():
+    words = torch.randn(WORDS, HIDDEN, requires_grad=True)
+    tokens, losses = torch.arange(TOKENS), []
+
+    def forward():
+        logits = functional.embedding(tokens, words) @ words.T
+        losses.append(functional.cross_entropy(logits, tokens))
+
+    with simulated.record() as recording:
+        thread = threading.Thread(target=forward)
+        thread.start()
+        thread.join()
+        losses[0].backward()
+    assert recording.count("cross_entropy_loss_grad") == 1
+    assert recording.count("embedding_dense_backward") == 1
+    assert not recording.not_recognised
+    assert "aten::nll_loss_backward" not in recording.not_modelled
