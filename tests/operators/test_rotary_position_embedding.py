@@ -60,6 +60,7 @@ def codes(operator, x, cos, /, **changed):
         ("8x64:bf16", "8x64:bf16", {}, "cos"),
         ("64:bf16", "64:bf16", {}, "cos"),
         ("scalar:bf16", "scalar:bf16", {}, "cos"),
+        ("2x8x4x64:bf16", "1x8x1x64:bf16", {"out": "2x8x64x4:bf16"}, "out"),
         ("40x8x30x64:bf16", "1x8x1x64:bf16", {"mode": 1}, "cos"),
     ],
 )

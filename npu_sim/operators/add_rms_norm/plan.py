@@ -284,7 +284,7 @@ def _caveats(case: Case, key: int) -> Iterator[Caveat]:
             since="8.3",
             until=Text("release {release}", release="9.0"),
         )
-    if tiling.block_dim < cores and row.row >= cores:
+    if tiling.block_dim < cores:
         yield caveat(
             "few_cores",
             "x1",

@@ -104,6 +104,11 @@ def check_shapes(call: Inspection) -> None:
         raise refuse_shape(call, rule, "x", refused_status(call))
 
 
+def check_out(call: Inspection) -> None:
+    """Check that out has the shape of x."""
+    checks.Like("out", "x", refused_status(call))(call)
+
+
 def check_dtypes(call: Inspection) -> None:
     """Check that all tensors have one floating-point dtype of the product."""
     dtype, allowed = call.specs["x"].dtype, call.profile.product.dtypes
@@ -224,7 +229,7 @@ OPERATOR = Operator(
         CONTIGUOUS_OUTPUTS,
         check_shapes,
         check_dtypes,
-        checks.Like("out", "x", TILING_FAILURE),
+        check_out,
         fits(accepts_as_step, INNER_NULL_POINTER),
         fits(accepts_alone, TILING_FAILURE),
     ),
