@@ -13,7 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.utils import checkpoint
 from torch.utils.checkpoint import CheckpointFunction, _StopRecomputationError
 
@@ -40,7 +41,7 @@ from npu_sim.operators.loading import load_operator
 from npu_sim.plans.answers import Printed
 from npu_sim.status import NpuSimError, UsageError, shown, tip
 from npu_sim.torch.experts import OF_EXPERTS, replaced_experts
-from npu_sim.torch.flow import DETACHED, NotReplacedError
+from npu_sim.torch.flow import DETACHED, NotReplacedError, joined_axes
 from npu_sim.torch.fused import HOOKED, FusedCall, Inputs
 from npu_sim.torch.library import device_like
 from npu_sim.torch.operators import modules
@@ -265,7 +266,8 @@ class Emulator(Recorder):
                 raise NotReplacedError(Text("another function or compiled code computes it"))
             if not call.has_whole_gradient(result):
                 raise NotReplacedError(DETACHED)
-            fused = self._computed(call, place).reshape(result.shape)
+            compute = partial(_laid_out_as, result, call.compute)
+            fused = self._computed(replace(call, compute=compute), place)
         except NotDone as error:
             self._left_to_pytorch(call.operator, error, place)
             return result
@@ -404,6 +406,15 @@ class Emulator(Recorder):
             self.report.compilation = COMPILATION_OFF
 
 
+def _laid_out_as(result: Tensor, compute: Callable[[], Tensor]) -> Tensor:
+    """Return what is computed with the shape and strides of a result: programs take views of it."""
+    fused = compute().reshape(result.shape)
+    shape, strides = result.shape, result.stride()
+    if joined_axes(shape, fused.stride()) == joined_axes(shape, strides):
+        return fused
+    return torch.empty_strided(shape, strides, dtype=fused.dtype).copy_(fused)
+
+
 COMPILATION_OFF = Text(
     "torch.compile does not compile in this block: the code ran as it is written"
 )
@@ -433,6 +444,8 @@ def _require_replaceable(tensors: Iterable[Any]) -> None:
     """Raise NotReplacedError where a replaced result would have another gradient, or none."""
     if torch._C._functorch.peek_interpreter_stack() is not None:
         raise NotReplacedError(Text("a transform of torch.func computes it"))
+    if forward_ad._current_level >= 0:
+        raise NotReplacedError(Text("it is in a block of forward-mode differentiation"))
     for tensor in tensors:
         if isinstance(tensor, Tensor) and tensor.device.type != "cpu":
             raise NotReplacedError(

@@ -12,6 +12,7 @@ torch = pytest.importorskip(
     "torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'"
 )
 
+from torch.autograd import forward_ad  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
@@ -228,6 +229,17 @@ def fused_gated(gate, up):
     return simulated.npu_swiglu(torch.cat((gate, up), -1))
 
 
+def test_the_strides_of_the_program_stay():
+    gate, up = (torch.randn(2, 6, 3, 16, requires_grad=True) for _ in range(2))
+    with simulated.emulate() as report:
+        y = gated(gate.transpose(1, 2), up.transpose(1, 2))
+        rows = y.transpose(1, 2).view(2, 6, 48)  # refused for a result that is contiguous
+        rows.sum().backward()
+    assert y.stride() == gate.transpose(1, 2).stride()
+    torch.testing.assert_close(rows, gated(gate, up).flatten(2))
+    assert report.counts() == {"swi_glu": 1, "swi_glu_grad": 1}
+
+
 def test_the_dtype_of_the_program_stays():
     x = torch.randn(4, 32, dtype=torch.bfloat16)
     gamma = torch.rand(32)
@@ -253,6 +265,12 @@ def in_place_last_kernel(gate, up):
 
 def in_torch_func(gate, up):
     return torch.func.vmap(gated)(gate.detach(), up.detach())
+
+
+def in_forward_mode(gate, up):
+    with forward_ad.dual_level():
+        result = gated(forward_ad.make_dual(gate.detach(), up.detach()), up.detach())
+        return forward_ad.unpack_dual(result).tangent
 
 
 class OwnGradient(torch.autograd.Function):
@@ -300,6 +318,7 @@ LEFT = {
     in_place_input: "an input is changed in place before the last kernel of the formula",
     in_place_last_kernel: "its last kernel writes in place",
     in_torch_func: "a transform of torch.func computes it",
+    in_forward_mode: "it is in a block of forward-mode differentiation",
     apply_own_gradient: "the autograd.Function OwnGradient computes it, whose gradient is its own",
     detached_part: DETACHED_PART,
     without_gradient: DETACHED_PART,
@@ -309,6 +328,7 @@ LEFT = {
 
 
 @nothing_is_replaced
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 @pytest.mark.parametrize("program", LEFT, ids=lambda program: getattr(program, "__name__", "apply"))
 def test_code_that_cannot_be_replaced_is_listed_and_computes_as_before(program):
     expected = program(*(tensor * 1 for tensor in pair()))
