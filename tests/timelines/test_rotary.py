@@ -30,6 +30,25 @@ def test_cycles_of_the_pages(operator, first, heads, cycles):
     assert answer.launches[-1].estimate.vector_cycles == pytest.approx(cycles, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("call", "cycles"),
+    [
+        # Per head: two copies of 4 repeats, two mul and one add of 8; once 4 muls of a repeat.
+        ({"x": "1x2x3x512:fp32"}, 4 * 24.10 + 3 * (2 * 17.0 + 2 * 39.23 + 39.22)),
+        # The sums are made once and copied out as whole rows of 8 repeats.
+        (
+            {"dy": "1x2x3x512:fp32", "x": "1x2x3x512:fp32"},
+            2 * 25.0 + 3 * (4 * 39.23 + 2 * 31.10 + 4 * 17.0 + 2 * 39.22 + 39.22) + 2 * 21.0,
+        ),
+    ],
+)
+def test_cycles_of_one_row_of_cos(call, cycles):
+    cos = "1x2x1x512:fp32"
+    operator = GRADIENT if "dy" in call else FORWARD
+    (launch,) = npu_sim.timeline(operator, **call, cos=cos, sin=cos).launches
+    assert launch.estimate.vector_cycles == pytest.approx(cycles, abs=0.01)
+
+
 @pytest.mark.parametrize(("operator", "first"), [(FORWARD, "x"), (GRADIENT, "dy")])
 def test_interleave_has_a_bound_and_no_estimate(operator, first):
     call = {first: "2x64x8x64:bf16", "cos": "1x64x1x64:bf16", "sin": "1x64x1x64:bf16"}

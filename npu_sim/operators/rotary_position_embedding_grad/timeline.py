@@ -9,6 +9,7 @@ from npu_sim.framework.vocabulary import FP32_BYTES, Plan
 from npu_sim.operators.shared.rotations.timeline import (
     BACK,
     CAST,
+    COPIED,
     MOVED,
     Listed,
     Lists,
@@ -57,7 +58,7 @@ def lists_of_half(is_fp32: bool, has_x: bool) -> Lists:
         ("mul", "b", dy),
         ("add", total, "dsin_fp32"),
     )
-    after: Listed = (MOVED, MOVED) if is_fp32 else (BACK, BACK)
+    after: Listed = (COPIED, COPIED) if is_fp32 else (BACK, BACK)
     read, results = ("dy", "x"), ("dcos", "dsin")
     return Lists((*fill, *cast, *cast), (*piece, *sums), after, read, ("dx",), results)
 

@@ -68,7 +68,9 @@ class Lists(NamedTuple):
     written_after: tuple[str, ...] = ()
 
 
-CAST, BACK, MOVED = (WIDENING,), (NARROWING,), ("copy",)
+CAST, BACK, COPIED = (WIDENING,), (NARROWING,), ("copy",)
+MOVED = ("copy_half",)
+"""A copy of one half of every row; two of them swap the halves."""
 
 
 class Sizes(NamedTuple):
@@ -178,10 +180,11 @@ def lists_of(
     half_bytes = sizes.padded // 2 * FP32_BYTES
 
     def issue(kind: str, rows: int, sources: list[str]) -> Issue:
-        if kind == "copy":
-            return Issue(kind, rows * ceil_div(half_bytes, FP32_BYTES * VECTOR_LANES))
+        if kind == "copy_half":
+            return Issue("copy", rows * ceil_div(half_bytes, FP32_BYTES * VECTOR_LANES))
         if kind == "muls_half":
-            return Issue("muls", rows * ceil_div(sizes.columns // 2, VECTOR_LANES))
+            # The left halves of the rows lie apart: an instruction for every 64 of their columns.
+            return Issue("muls", rows, times=ceil_div(sizes.columns // 2, VECTOR_LANES))
         return placed(kind, rows * sizes.padded, starts, sources)
 
     def issues(listed: Listed, rows: int, times: int) -> Issues:
