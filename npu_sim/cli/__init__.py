@@ -1,8 +1,10 @@
 """The command line ``npu-sim``."""
 
+import errno
 import sys
 from io import TextIOWrapper
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -10,11 +12,17 @@ import typer
 from npu_sim.cli.app import app
 from npu_sim.cli.errors import report
 from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
+from npu_sim.cli.printing import discard_output
+from npu_sim.files.writing import FULL_DISK, cannot_write
 from npu_sim.language import using_arguments
 from npu_sim.status import NpuSimError
 
 COMMAND_ERROR: Any = typer.BadParameter.__base__
 """Base class of typer's errors for arguments it cannot parse; typer does not export it."""
+
+
+NOT_PRINTED = 1
+"""Exit code when standard output is closed or its disk is full."""
 
 
 def main() -> None:
@@ -39,6 +47,21 @@ def main() -> None:
 
 
 def _run(typed: list[str]) -> int:
+    """Run a command; return its exit code, also where standard output cannot take its answer."""
+    try:
+        code = _exit_code(typed)
+        sys.stdout.flush()  # where the disk of a redirected output may be full
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, *FULL_DISK):
+            raise
+        discard_output()
+        if error.errno != errno.EPIPE:
+            report(cannot_write("out", Path("standard output"), error), as_json=False)
+        return NOT_PRINTED
+    return code
+
+
+def _exit_code(typed: list[str]) -> int:
     """Run a command; return its exit code."""
     as_json = "--json" in typed
     try:

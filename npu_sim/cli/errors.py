@@ -3,13 +3,11 @@
 Errors show options as they are typed.
 """
 
-import os
-import sys
 from collections.abc import Iterable
 from inspect import signature
 from typing import Any
 
-from npu_sim.cli.printing import print_json, print_text
+from npu_sim.cli.printing import discard_output, print_json, print_text
 from npu_sim.language import (
     Argument,
     Text,
@@ -40,8 +38,7 @@ def report(error: Any, *, as_json: bool) -> int:
         try:
             _report(error, as_json)
         except BrokenPipeError:
-            # The last flush would raise it again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard_output()
     return REFUSED_EXIT_CODE if isinstance(error, AclnnError) else USAGE
 
 

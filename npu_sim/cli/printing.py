@@ -25,6 +25,11 @@ def print_text(*parts: RenderableType, error: bool = False) -> None:
     print_to(console, stack(*parts))
 
 
+def discard_output() -> None:
+    """Discard what standard output could not take; the last flush would raise the error again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def print_json(form: str, data: Mapping[str, Any]) -> None:
     """Print a JSON document; ``form`` is its name in :mod:`npu_sim.files.writing`."""
     content = {"schema": schema(form), **_finite(data)}

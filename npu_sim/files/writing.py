@@ -22,9 +22,13 @@ from npu_sim.system import HIDDEN, is_open_stream, is_reserved, replacing
 HINT = "name a file in a folder you may write to"
 
 
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of the system for a disk, a quota or a file that is full."""
+
+
 def cannot_write(argument: str, path: Path, error: OSError | ValueError) -> UsageError:
     """Return the error for a path that the system does not allow us to write."""
-    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    full = getattr(error, "errno", None) in FULL_DISK
     return UsageError(
         argument,
         "{path}: cannot be written: {why}",

@@ -27,7 +27,9 @@ def determinism_lines(study: DeterminismStudy) -> Iterator[Line]:
 
 def _output_lines(output: OutputStudy) -> Iterator[Line]:
     results = say(
-        "{distinct_results} different results from {orders}",
+        "one result from {orders}"
+        if output.distinct_results == 1
+        else "{distinct_results} different results from {orders}",
         distinct_results=output.distinct_results,
         orders=say("{orders} orders", orders=len(output.orders)),
     )

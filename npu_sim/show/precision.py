@@ -50,6 +50,10 @@ def precision_lines(study: PrecisionStudy) -> Iterator[Line]:
     shown = ""
     for variants, output in _merged(study):
         label, shown = "" if variants == shown else variants, variants
+        if not output.elements:
+            value = say("{output} {dtype}: no elements", output=output.output, dtype=output.dtype)
+            yield (label, value, "")
+            continue
         value = say(
             "{output} {dtype}: max {most}, mean {mean}",
             output=output.output,
@@ -113,9 +117,12 @@ def precision_meanings() -> list[Line]:
 
 def _error(study: PrecisionStudy) -> str:
     """Return the largest error."""
-    worst = max(study.outputs, key=lambda output: output.max_ulp, default=None)
-    if worst is None:
+    if not study.outputs:
         return say("refused")
+    measured = (output for output in study.outputs if output.elements)
+    worst = max(measured, key=lambda output: output.max_ulp, default=None)
+    if worst is None:
+        return say("no elements")
     return say(
         "error up to {most} ({output} {dtype})",
         most=ulp_text(worst.max_ulp),
@@ -134,5 +141,7 @@ def precision_view(study: PrecisionStudy) -> RenderableType:
 def precision_document(study: PrecisionStudy) -> Document:
     """Return the report of a precision study, equal outputs once."""
     headline = study_headline(study, _error(study))
-    outputs = [output.as_dict() | {"variant": name} for name, output in _merged(study)]
+    outputs = [
+        output.as_dict() | {"variant": name} for name, output in _merged(study) if output.elements
+    ]
     return study_report(headline, precision_lines(study), {"outputs": outputs})

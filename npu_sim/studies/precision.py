@@ -310,6 +310,11 @@ class OutputPrecision:
     causes: tuple[Cause, ...]
 
     @property
+    def elements(self) -> int:
+        """Number of elements; an output without any has no verdicts and no causes."""
+        return sum(count for _, count in self.histogram)
+
+    @property
     def variant(self) -> str:
         """Name of the variant."""
         return variant_label(self.input_dtype, self.form)
@@ -440,12 +445,16 @@ def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
                     mixed_tolerance(actual, golden[name], judged),
                     single_benchmark(actual, golden[name], judged),
                     dual_benchmark(actual, rounded_second, golden[name], judged),
-                ),
+                )
+                if errors.size
+                else (),
                 worst_index=worst,
                 worst_actual=float(actual[worst]) if errors.size else 0.0,
                 worst_golden=float(golden[name][worst]) if errors.size else 0.0,
                 worst_terms=terms_of(call, name, worst)[:WORST_TERMS] if errors.size else (),
-                causes=_causes(call, name, dtype, golden[name], original[name]),
+                causes=_causes(call, name, dtype, golden[name], original[name])
+                if errors.size
+                else (),
             )
         )
     return measured

@@ -118,3 +118,20 @@ def test_an_error_keeps_its_exit_code_when_nobody_reads_it(x, code):
     with os.fdopen(write, "wb") as stdout:
         ended = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
     assert (ended.returncode, ended.stderr) == (code, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the full device of Linux")
+@pytest.mark.parametrize(
+    "arguments", [["--x", "64x64:bf16"], ["--x", "64x64:fp64", "--json"], ["--help"]]
+)
+def test_a_full_disk_under_standard_output_is_one_sentence(arguments):
+    command = [sys.executable, "-m", "npu_sim", "plan", "rms_norm", "--gamma", "64:bf16"]
+    with open("/dev/full", "wb") as stdout:
+        ended = subprocess.run(
+            [*command, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        "npu-sim: standard output: cannot be written: No space left on device\n"
+        "make room, or name a file on another disk\n"
+    )

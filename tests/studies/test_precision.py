@@ -109,3 +109,15 @@ def test_equal_outputs_are_shown_once_with_all_their_variants():
 def test_a_missing_input_is_named():
     with pytest.raises(npu_sim.UsageError, match="input is missing"):
         study_precision("conv_tbc_backward")
+
+
+def test_an_output_without_elements_has_no_verdict():
+    study = study_precision("rms_norm", x="0x8:bf16", gamma="8:bf16")
+    assert {(output.elements, output.verdicts, output.causes) for output in study.outputs} == {
+        (0, (), ())
+    }
+    text = str(study)
+    assert text.startswith("rms_norm on atlas_a2, Ascend910B1: no elements")
+    assert "y bfloat16: no elements" in text
+    assert "passes" not in text.partition("against")[0]
+    assert precision_document(study).sections[-1].blocks
