@@ -342,7 +342,7 @@ SHIPPED = "reads what ships with the package"
 OPENS_FILES = {
     "npu_sim.system": "implements the safe writing",
     "npu_sim.__main__": "opens the null device in place of a closed stream",
-    "npu_sim.cli.errors": "opens the null device in place of a pipe that nobody reads",
+    "npu_sim.cli.printing": "opens the null device in place of an output that takes nothing",
     "npu_sim.cores": SHIPPED,
     "npu_sim.plans.device_evidence": SHIPPED,
     "npu_sim.show.forms.html": SHIPPED,

@@ -499,6 +499,13 @@ def _causes(
             count=int(np.count_nonzero(~np.isfinite(rounded.astype(np.float64)))),
         )
         causes.append(Cause("saturation", 0.0, note))
+    elif beyond := int(np.count_nonzero(np.isfinite(golden) & ~np.isfinite(rounded))):
+        note = Text(
+            "{count} results beyond the range become infinite, which the rule of rounding counts "
+            "as no error and the standards as a failure",
+            count=beyond,
+        )
+        causes.append(Cause("overflow", 0.0, note))
     return tuple(causes)
 
 

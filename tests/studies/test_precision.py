@@ -121,3 +121,13 @@ def test_an_output_without_elements_has_no_verdict():
     assert "y bfloat16: no elements" in text
     assert "passes" not in text.partition("against")[0]
     assert precision_document(study).sections[-1].blocks
+
+
+def test_results_beyond_the_range_of_a_dtype_are_counted():
+    call = {"grad": np.full((4, 8), 60000, np.float32), "indices": np.zeros(4, np.int32)}
+    half, *others = study_precision("embedding_dense_backward", num_weights=2, **call).outputs
+    assert half.input_dtype == "float16"
+    (note,) = [cause.note for cause in half.causes if cause.name == "overflow"]
+    assert note.startswith("8 results beyond the range become infinite")
+    assert not half.verdicts[0].passed
+    assert all(cause.name != "overflow" for other in others for cause in other.causes)
