@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils import checkpoint
-from torch.utils.checkpoint import CheckpointFunction, _StopRecomputationError
+from torch.utils.checkpoint import CheckpointFunction
 
 from npu_sim.cores import Profile
 from npu_sim.files.writing import schema, write_text
@@ -342,19 +342,13 @@ class Emulator(Recorder):
                 for forward in call.forward:
                     where = span.place_with(forward.parameter)
                     self.recording.add(forward.operator, forward.inputs, where)
-        except _StopRecomputationError:  # checkpointing has what it needs; the product runs it
-            self._record(calls, place)
-            raise
         finally:
             thread.computing = None
             self._end(span)
-        self._record(calls, place)
-        self._note_compilation()
-        return result
-
-    def _record(self, calls: Iterable[tuple[str, Inputs]], place: Place) -> None:
         for operator, inputs in calls:
             self.recording.add(operator, inputs, place)
+        self._note_compilation()
+        return result
 
     @contextmanager
     def _watching_thread(self) -> Iterator[None]:

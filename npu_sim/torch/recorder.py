@@ -22,7 +22,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.checkpoint import _StopRecomputationError
+from torch.utils.checkpoint import set_checkpoint_early_stop
 
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import Shape
@@ -341,6 +341,8 @@ class Recorder:
         try:
             with (
                 torch_npu_importable(self.recording.not_modelled),
+                # Otherwise checkpointing ends within a formula, of which the product runs all.
+                set_checkpoint_early_stop(False),
                 self._watching_backward(),
                 self._watching_spawns(),
                 self._watching_new_threads(),
@@ -465,12 +467,7 @@ class Recorder:
 
     def recognised(self, read: "Read") -> Any:
         """Call a function that corresponds to an operator, and record the call."""
-        try:
-            result = read.run()
-        except _StopRecomputationError:
-            # Checkpointing has what it needs from within the function; the product runs it.
-            read.record(read.call(), torch.empty(0))
-            raise
+        result = read.run()
         read.record(read.call(), result)
         return result
 

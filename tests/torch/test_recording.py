@@ -364,6 +364,15 @@ def test_checkpointed_layers_have_one_gradient_and_two_forward_calls(checkpointi
     assert sum(count for _, count in calls["rms_norm"]) == 3 * 2 + 1
 
 
+def test_a_checkpoint_that_ends_with_a_formula_is_recorded_twice():
+    """Recomputation ends early, when the last tensor is there that the backward pass needs."""
+    x, norm = torch.randn(4, HIDDEN, requires_grad=True), LibraryRMSNorm(HIDDEN)
+    with simulated.record() as recording:
+        checkpoint(norm, x, use_reentrant=False).sum().backward()
+    assert recording.count("rms_norm") == 2
+    assert not recording.not_recognised
+
+
 BACKWARDS = {
     "method": lambda loss, x: loss.backward(),
     "function": lambda loss, x: torch.autograd.backward(loss),
