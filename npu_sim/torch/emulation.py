@@ -440,6 +440,8 @@ def _require_replaceable(tensors: Iterable[Any]) -> None:
         raise NotReplacedError(Text("a transform of torch.func computes it"))
     if forward_ad._current_level >= 0:
         raise NotReplacedError(Text("it is in a block of forward-mode differentiation"))
+    if any(torch._C._get_dispatch_mode(mode) is not None for mode in WITHOUT_VALUES):
+        raise NotReplacedError(Text("it is traced, or runs on fake tensors: there are no values"))
     for tensor in tensors:
         if isinstance(tensor, Tensor) and tensor.device.type != "cpu":
             raise NotReplacedError(
@@ -471,6 +473,8 @@ def _running_function() -> str:
     return ""
 
 
+WITHOUT_VALUES = (torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FAKE)
+"""Modes of PyTorch in which tensors have no values."""
 CHECKPOINT_FILE = checkpoint.__file__
 FUNCTION_FILE = torch.autograd.function.__file__
 

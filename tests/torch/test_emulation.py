@@ -13,6 +13,7 @@ torch = pytest.importorskip(
 )
 
 from torch.autograd import forward_ad  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
@@ -273,6 +274,11 @@ def in_forward_mode(gate, up):
         return forward_ad.unpack_dual(result).tangent
 
 
+def while_traced(gate, up):
+    make_fx(gated)(gate.detach(), up.detach())
+    return gate + up
+
+
 class OwnGradient(torch.autograd.Function):
     """A function whose backward is the user's."""
 
@@ -318,6 +324,7 @@ LEFT = {
     in_place_input: "an input is changed in place before the last kernel of the formula",
     in_place_last_kernel: "its last kernel writes in place",
     in_torch_func: "a transform of torch.func computes it",
+    while_traced: "it is traced, or runs on fake tensors: there are no values",
     in_forward_mode: "it is in a block of forward-mode differentiation",
     apply_own_gradient: "the autograd.Function OwnGradient computes it, whose gradient is its own",
     detached_part: DETACHED_PART,
