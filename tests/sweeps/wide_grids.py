@@ -15,6 +15,8 @@ ROTARY = {
     "dtype": DTYPES,
     **MODES,
 }
+FEW = dict.fromkeys(("x0", "x1", "x2", "cos0", "cos1", "cos2"), "1,16")
+"""Sizes so few that those of cos often fit those of dy."""
 WIDE_GRIDS = {
     "apply_adam_w_v2": {
         "elements": "0..100000000:log",
@@ -109,7 +111,7 @@ WIDE_GRIDS = {
         **MODES,
     },
     "rotary_position_embedding": {**ROTARY, "mode": "0,1,2,3"},
-    "rotary_position_embedding_grad": {**ROTARY, "mode": "0,1,2,3", "has_x": "true,false"},
+    "rotary_position_embedding_grad": {**ROTARY, **FEW, "mode": "0,1,2", "has_x": "true,false"},
     "cross_entropy_loss": {
         "N": "0..700000:log",
         "C": "0..300000:log",
