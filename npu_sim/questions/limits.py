@@ -44,6 +44,8 @@ EXHAUSTIVE = 4096
 """Domains of up to this size are tested completely."""
 NEAR = 64
 """Distance around zero, the ends and the landmarks within which every integer is tested."""
+REPEATING = 8
+"""Distances between changes; those of every second one being equal, the changes repeat."""
 
 
 def legal_ranges(
@@ -83,15 +85,22 @@ def _look_around(
     high: int,
     window: int,
 ) -> None:
-    """Test every integer near a change, and near every further change found on the way."""
+    """Test every integer near a change, and near every further change found on the way.
+
+    Changes that repeat, as those of the multiples of a number do, have no end: they are not
+    followed.
+    """
     for step, end in ((-1, low), (1, high)):
         number, left = change + (step > 0), window
+        last, gaps = number, list[int]()
         while left and number != end:
             number, left = number + step, left - 1
             if number not in answers:
                 answers[number] = legal(number)
             if answers[number] != answers[number - step]:
-                left = window
+                gaps.append(abs(number - last))
+                repeats = len(gaps) >= REPEATING and gaps[-REPEATING:-2] == gaps[2 - REPEATING :]
+                last, left = number, 0 if repeats else window
 
 
 def probe_points(low: int, high: int, landmarks: Iterable[int], per_octave: int) -> list[int]:

@@ -46,6 +46,19 @@ def test_ends_that_depend_on_remainders_are_exact(cores, bound):
     assert len(ranges) > 20
 
 
+@pytest.mark.parametrize("step", [2, 16])
+def test_multiples_of_a_number_are_not_followed_without_end(step):
+    tested = []
+
+    def legal(number):
+        tested.append(number)
+        assert len(tested) < 1 << 17
+        return number % step == 0
+
+    ranges = legal_ranges(legal, 1, 2**40, window=16)
+    assert [first for first, _ in ranges[:4]] == [step, 2 * step, 3 * step, 4 * step]
+
+
 @pytest.mark.parametrize(("low", "high"), [(0, 2**40), (-(2**63), 2**64)])
 @pytest.mark.parametrize("answer", [True, False])
 def test_all_or_nothing(low, high, answer):
