@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import get_gradient_edge
 
 from npu_sim.torch.flow import DETACH, Kept, Step
 
@@ -38,10 +38,10 @@ class Backward(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A tensor that a formula begins with, and the kernels that compute from it."""
+    """A tensor that a formula begins with, and the kernels that compute from it alone."""
 
     tensor: Kept
-    steps: frozenset[Step]
+    steps: frozenset[Step] = frozenset()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -62,7 +62,7 @@ class FusedCall:
     steps: frozenset[Step] = frozenset()
     """Kernels that the call accounts for; none for a function that is recognised as a whole."""
     sources: Sequence[Source] = ()
-    """What a formula begins with."""
+    """All tensors that a formula begins with, and may have a gradient."""
     passed: Tensor | None = None
     """Tensor that has the gradient of all steps; None for the program's result."""
 
@@ -89,29 +89,78 @@ class FusedCall:
             result = self.passed
         if not result.requires_grad:
             return not any(source.tensor.requires_grad for source in self.sources)
-        steps = frozenset().union(*(source.steps for source in self.sources))
-        if DETACH in steps:
+        followed = frozenset().union(*(source.steps for source in self.sources))
+        if DETACH in followed:
             return False
         for source in self.sources:
             if source.tensor.requires_grad and any(step.node is None for step in source.steps):
                 return False
-        nodes = {step.node for step in steps if step.node is not None}
-        return nodes <= _nodes_behind(result, min(nodes, default=0))
+        passed = self._nodes_of_gradient(result, self.steps | followed)
+        return {step.node for step in followed if step.node is not None} <= passed
 
+    def _nodes_of_gradient(self, result: Tensor, steps: frozenset[Step]) -> set[int]:
+        """Return the numbers of the autograd nodes that the gradient of a result passes.
 
-def _nodes_behind(result: Tensor, first: int) -> set[int]:
-    """Return the numbers, from ``first`` on, of the autograd nodes that a gradient passes.
-
-    The program's own ``autograd.Function`` ends it, and so does a hook of a tensor: what lies
-    behind gets what these return.
-    """
-    found: set[Any] = set()  # not by number: every thread has its own
-    waiting = [result.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in found or node._sequence_nr() < first or HOOKED in node.metadata:
-            continue
-        found.add(node)
-        if not isinstance(node, BackwardCFunction):
+        Empty where it passes others than those of the steps before it arrives at the sources: an
+        ``autograd.Function``, a tensor with a hook, or another leaf with the contents of a source.
+        """
+        numbers = {step.node for step in steps}
+        ends = {gradient_node(source.tensor.value()) for source in self.sources}
+        found: set[Any] = set()  # not by number: every thread has its own
+        waiting = [result.grad_fn]
+        while waiting:
+            node = waiting.pop()
+            if node is None or node in found:
+                continue
+            found.add(node)
+            if node in ends:
+                continue
+            if HOOKED in node.metadata or not (_is_view(node) or node._sequence_nr() in numbers):
+                return set()
             waiting += [following for following, _ in node.next_functions]
-    return {node._sequence_nr() for node in found}
+        return {node._sequence_nr() for node in found}
+
+
+def gradient_node(tensor: Tensor) -> Any:
+    """Return the autograd node that the gradients of a tensor and of its views have in common.
+
+    None for a tensor without a gradient.
+    """
+    if not tensor.requires_grad:
+        return None
+    node = get_gradient_edge(tensor).node
+    while _is_view(node) and HOOKED not in node.metadata:
+        node = node.next_functions[0][0]
+    return node
+
+
+def _is_view(node: Any) -> bool:
+    return str(node.name()).rstrip("0123456789").removesuffix("Backward") in VIEWS
+
+
+VIEWS = frozenset(
+    (
+        "Alias",
+        "AsStrided",
+        "Clone",
+        "Expand",
+        "LiftFresh",
+        "Permute",
+        "ReshapeAlias",
+        "Select",
+        "Slice",
+        "Split",
+        "SplitWithSizes",
+        "Squeeze",
+        "T",
+        "ToCopy",
+        "Transpose",
+        "Unbind",
+        "UnsafeView",
+        "Unsqueeze",
+        "View",
+        "ViewAsComplex",
+        "ViewAsReal",
+    )
+)
+"""Names of the autograd nodes of views and copies."""

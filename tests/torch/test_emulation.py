@@ -392,8 +392,25 @@ def turned_by_halves(x):
     return torch.cat((first.detach() * cos - second * sin, second * cos + first * sin), -1)
 
 
+def leaf(x):
+    return x.detach().requires_grad_()
+
+
+def turned_by_halves_of_a_leaf(x):
+    first, second = x[None, :, :3], x[None, :, 3:]
+    cos, sin = torch.ones(1, 4, 3), torch.full((1, 4, 3), 0.5)
+    return torch.cat((first * cos - leaf(second) * sin, second * cos + first * sin), -1)
+
+
 CLASSES = torch.tensor([3, 1, 5, 0])
 DETACHED = {
+    "a numerator that is a leaf": lambda x: normed(leaf(x), x, x),
+    "a numerator with a gradient of its own": lambda x: normed(Reversed.apply(x), x, x),
+    "what sin multiplies has a gradient of its own": lambda x: turned(x, *[Reversed.apply(x)] * 2),
+    "a half that is a leaf in one of two products": turned_by_halves_of_a_leaf,
+    "logits of a sum with a gradient of their own": lambda x: (
+        x[torch.arange(4), CLASSES] - Reversed.apply(x).logsumexp(-1)
+    ),
     "a numerator": lambda x: normed(x.detach(), x, x),
     "a numerator after a cast": normed_after_a_cast,
     "a denominator": lambda x: normed(x, x.detach(), x.detach()),
@@ -423,6 +440,15 @@ def test_the_gradient_is_the_programs_where_a_part_of_the_formula_has_another(na
         found = gradients(program, logits)
     assert "detached" in " ".join(left_of(report).values())
     torch.testing.assert_close(found, expected)
+
+
+@nothing_is_replaced
+def test_a_numerator_with_an_offset_is_another_formula():
+    x = torch.randn(4, 6)
+    expected = normed(x + 0.25, x, x)
+    with simulated.emulate() as report:
+        assert torch.equal(normed(x + 0.25, x, x), expected)
+    assert report.counts() == {}
 
 
 @nothing_is_replaced

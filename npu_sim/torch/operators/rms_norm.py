@@ -308,6 +308,8 @@ def _normed(kernel: Kernel, first: Term, other: Term) -> Term | None:
     rows = (*x.shape[:-axes], *(1,) * axes)
     if first.key != other.key or x.shape != scale.shape or not _is_aligned(factor.shape, rows):
         return None
+    if x.offset:
+        return None
     return replace(scale, kind="normed")
 
 
@@ -328,15 +330,18 @@ def _gamma(kernel: Kernel, first: Term, other: Term) -> Term | None:
         offset=gamma.offset,
     )
 
+    of_gamma = (first.steps - normed.steps if gamma is first else gamma.steps) - {kernel.step}
+    of_x = first.steps - of_gamma - {kernel.step}
+    scale = Source(gamma.tensor, of_gamma)
+    if gamma.offset:  # it is added to the factor
+        scale = Source(kernel.flow.keep(factor))
+
     def compute() -> Tensor:
-        # The offset is added to the factor.
-        scale = factor if gamma.offset else gamma.tensor.value()
-        x = normed.tensor.value().reshape(normed.shape)
-        return npu_rms_norm(x, scale.reshape(shape), normed.epsilon or 0.0)[0]
+        x, weight = normed.tensor.value(), scale.tensor.value()
+        epsilon = normed.epsilon or 0.0
+        return npu_rms_norm(x.reshape(normed.shape), weight.reshape(shape), epsilon)[0]
 
     call = {"x": normed.x, "gamma": str(TensorSpec(shape, str(gamma.dtype)))}
-    of_gamma = first.steps - normed.steps if gamma is first else gamma.steps
-    of_x = first.steps - of_gamma - {kernel.step}
     forward, steps, remark = FORWARD, first.steps, UNFUSED if is_rounded else ""
     if normed.added is not None and gamma.dtype == normed.dtype:
         if kernel.span.recorder.is_engine:
@@ -354,7 +359,7 @@ def _gamma(kernel: Kernel, first: Term, other: Term) -> Term | None:
         when_recorded=remark,
         remarks=[offset] if gamma.offset else [],
         steps=steps,
-        sources=[Source(normed.tensor, of_x), Source(gamma.tensor, of_gamma - {kernel.step})],
+        sources=[Source(normed.tensor, of_x), scale],
     )
     kernel.span.fuse(kernel, fused)
     return replace(normed, kind="y")

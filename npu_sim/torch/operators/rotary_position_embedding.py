@@ -18,8 +18,18 @@ from npu_sim.numbers.arrays import Shape
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.shared.rotations.declaration import MODES
 from npu_sim.status import NotModelledError, UsageError
-from npu_sim.torch.flow import COPIES, DETACH, Axes, Kept, Kernel, Step, joined_axes
-from npu_sim.torch.fused import Backward, Forward, FusedCall, Source
+from npu_sim.torch.flow import (
+    COPIES,
+    DETACH,
+    DETACHED,
+    Axes,
+    Kept,
+    Kernel,
+    NotReplacedError,
+    Step,
+    joined_axes,
+)
+from npu_sim.torch.fused import Backward, Forward, FusedCall, Source, gradient_node
 from npu_sim.torch.library import Gradient, Gradients, operator_of
 from npu_sim.torch.recorder import Entry
 
@@ -305,10 +315,12 @@ def _complete(kernel: Kernel, position: int, first: Sum, second: Sum) -> bool:
 
     def compute() -> Tensor:
         one, two = found.first.value(), found.second.value()
+        if gradient_node(one) is not gradient_node(two):
+            raise NotReplacedError(DETACHED)
         cos, sin = found.cos.value(found.cos_sign), found.sin.value(found.sin_sign)
         x, *turns = (_paired(*pair, found.mode) for pair in ((one, two), (cos, cos), (sin, sin)))
         joined = [other.value() for other in others]
-        joined[position : position + 2] = _unpaired(_rotary(found.mode, x, *turns), found.mode)
+        joined[position:position] = _unpaired(_rotary(found.mode, x, *turns), found.mode)
         return torch.cat(joined, axis) if is_cat else torch.stack(joined, axis)
 
     factors = (found.first, found.cos, found.sin)
@@ -321,9 +333,11 @@ def _complete(kernel: Kernel, position: int, first: Sum, second: Sum) -> bool:
     )
     steps = frozenset({first.step, second.step}).union(*detached)
     is_moved = found.mode == MODES["interleave"] and is_cat
+    del others[position : position + 2]
+    inputs = [factor.tensor for factor in (found.first, found.second, found.cos, found.sin)]
     _fuse(
         kernel,
-        Rotation(shapes, found.mode, steps, compute, found.first.tensor),
+        Rotation(shapes, found.mode, steps, compute, [*inputs, *others]),
         products,
         [MOVED] if is_moved else [],
     )
@@ -425,7 +439,7 @@ def _complex_product(kernel: Kernel) -> bool:
                 return torch.view_as_complex(y.unflatten(-1, (-1, 2)))
 
             shapes = [(*tensor.shape[:-1], 2 * tensor.shape[-1]) for tensor in (x, turn, turn)]
-            _fuse(kernel, Rotation(shapes, mode, frozenset(), compute, pairs), ())
+            _fuse(kernel, Rotation(shapes, mode, frozenset(), compute, [pairs, turns]), ())
             return True
     return False
 
@@ -452,7 +466,7 @@ def _sum(kernel: Kernel) -> Sum | None:
                     return _rotary(mode, rows.to(dtype), *turns)
 
                 shapes = [factor.shape for factor in (x, cos, sin)]
-                _fuse(kernel, Rotation(shapes, mode, steps, compute, x.tensor), terms)
+                _fuse(kernel, Rotation(shapes, mode, steps, compute, parts), terms)
                 return None
     first, second = terms
     minus = -1 if kernel.name == "sub" else 1
@@ -473,7 +487,8 @@ class Rotation(NamedTuple):
     steps: frozenset[Step]
     """Kernels beside the products and the last one."""
     compute: Callable[[], Tensor]
-    x: Kept
+    inputs: Sequence[Kept]
+    """Tensors that it begins with, x or a part of it first."""
 
 
 def _fuse(
@@ -492,6 +507,8 @@ def _fuse(
     x, cos, sin = (str(TensorSpec(shape, dtype)) for shape in full)
     turned = {"cos": cos, "sin": sin, "mode": rotation.mode}
     steps = rotation.steps.union(*(term.steps for term in products))
+    x_tensor, *others = rotation.inputs
+    of_x = frozenset(step for step in steps if step.name != SLICE)
     fused = FusedCall(
         compute=rotation.compute,
         forward=[Forward(FORWARD, {"x": x, **turned})],
@@ -499,7 +516,7 @@ def _fuse(
         when_recorded=UNFUSED,
         remarks=remarks,
         steps=steps | {kernel.step},
-        sources=[Source(rotation.x, frozenset(step for step in steps if step.name != SLICE))],
+        sources=[Source(x_tensor, of_x), *map(Source, others)],
     )
     span.fuse(kernel, fused)
 

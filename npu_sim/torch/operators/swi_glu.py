@@ -85,5 +85,5 @@ def _fused_call(kernel: Kernel, silu: Silu, up: Kept) -> FusedCall:
         backward=[Backward(OPERATOR, lambda _: {"y_grad": half, "x": x})],
         when_recorded=UNFUSED,
         steps=frozenset({silu.step, kernel.step}),
-        sources=[Source(silu.gate, frozenset({silu.step}))],
+        sources=[Source(silu.gate, frozenset({silu.step})), Source(up)],
     )
