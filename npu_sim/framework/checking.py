@@ -45,6 +45,8 @@ def check(operator: Operator, arguments: Arguments, target: Target) -> Case:
         With the status of the first check that fails.
     NotModelledError
         See :meth:`Operator.on`.
+    UncountableError
+        For a tensor of more bytes than int64, the type of the product's shapes, counts.
     """
     signature = cache_key(arguments)
     if signature is None:
@@ -56,6 +58,7 @@ def check_uncached(operator: Operator, arguments: Arguments, target: Target) -> 
     """Like :func:`check`, by this declaration and without caching."""
     device, rules = target.profile.device, rules_on(operator, target.profile)
     specs = arguments.given(operator.tensor_names)
+    checks.require_countable(specs)
     call = Inspection(operator, arguments, target, specs, device, rules)
     for listed in operator.checks:
         listed(call)
@@ -64,6 +67,7 @@ def check_uncached(operator: Operator, arguments: Arguments, target: Target) -> 
     case = call.case()
     if not case.empty and case.tiling.status != SUCCESS:
         raise AclnnError(operator.planner_failure, *_failure_message(operator, case))
+    checks.require_countable(case.specs)  # with the outputs that were left out
     return case
 
 

@@ -248,18 +248,20 @@ def require_integers(name: str, value: Any) -> IntArray:
         ) from None
 
 
-def uncountable(name: str, spec: TensorSpec) -> UncountableError:
-    """Return the error for a tensor that int64 does not count."""
-    return UncountableError(
-        name,
-        "{name} {spec} has {elements} elements in {nbytes} bytes, more than int64 counts",
-        "at most {most}, as shapes of the product are int64",
-        name=name,
-        spec=spec,
-        elements=spec.numel,
-        nbytes=spec.nbytes,
-        most=INT64_MAX,
-    )
+def require_countable(specs: Mapping[str, TensorSpec]) -> None:
+    """Raise UncountableError for a tensor of more bytes than int64 counts."""
+    for name, spec in specs.items():
+        if spec.nbytes > INT64_MAX:
+            raise UncountableError(
+                name,
+                "{name} {spec} has {elements} elements in {nbytes} bytes, more than int64 counts",
+                "at most {most}, as shapes of the product are int64",
+                name=name,
+                spec=spec,
+                elements=spec.numel,
+                nbytes=spec.nbytes,
+                most=INT64_MAX,
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,12 +306,9 @@ class Holds(Check):
             if name in call.operator.rule_names
         }
 
-    def _refusal(self, call: Inspection) -> AclnnError | UsageError:
+    def _refusal(self, call: Inspection) -> AclnnError:
         known = self._rule_values(call)
         blamed = self.blames(call) if callable(self.blames) else self.blames
-        spec = call.specs.get(blamed)
-        if self.documented and spec and max(spec.shape, default=0) > INT64_MAX:
-            return uncountable(blamed, spec)
         if self.message is not None:
             return AclnnError(self.status, blamed, *self.message(call))
         values = ", ".join(

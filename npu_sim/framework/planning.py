@@ -11,7 +11,6 @@ from npu_sim.cores import Device, Profile, load_profile, release_assumption
 from npu_sim.framework.arguments import (
     COMMON_AXES,
     DETERMINISTIC_AXIS,
-    INT64_MAX,
     LIMITS_AXIS,
     Axis,
     Number,
@@ -20,7 +19,6 @@ from npu_sim.framework.arguments import (
 )
 from npu_sim.framework.case import Case, require_cores
 from npu_sim.framework.checking import check_uncached, checked_call
-from npu_sim.framework.checks import uncountable
 from npu_sim.framework.describing import (
     DESCRIBE,
     DESCRIBE_EMPTY,
@@ -47,14 +45,7 @@ from npu_sim.plans.model import (
 )
 from npu_sim.product import Chip
 from npu_sim.registry import family_of
-from npu_sim.status import (
-    ACLNN_SUCCESS,
-    AclnnError,
-    NotModelledError,
-    NpuSimError,
-    UncountableError,
-    UsageError,
-)
+from npu_sim.status import ACLNN_SUCCESS, AclnnError, NotModelledError, NpuSimError, UsageError
 from npu_sim.tiling import find_structure, pack
 
 
@@ -261,19 +252,10 @@ def _description(case: Case) -> Description:
 
 
 def _beyond_memory(case: Case, workspace_bytes: int) -> tuple[Caveat, ...]:
-    """Return a caveat for a call that the memory of the chip does not hold.
-
-    Raises UncountableError for a tensor whose bytes the product, whose shapes are int64, cannot
-    count.
-    """
+    """Return a caveat for a call that the memory of the chip does not hold."""
     tensor_bytes = sum([spec.nbytes for spec in case.specs.values()])
     needed, memory = workspace_bytes + tensor_bytes, case.profile.chip.memory_bytes
-    if needed <= (memory or 0):
-        return ()
-    refusal = uncountable_of(case)
-    if refusal is not None:
-        raise refusal
-    if memory is None:
+    if memory is None or needed <= memory:
         return ()
     return (
         caveat(
@@ -297,14 +279,6 @@ def _with_outcomes(case: Case, described: Description) -> tuple[Decision, ...]:
     except NpuSimError:
         return decisions  # a value beyond the range of its axis is planned, but not varied
     return try_flips(described, decisions, call, case.target)
-
-
-def uncountable_of(case: Case) -> UncountableError | None:
-    """Return the error for the first tensor whose bytes int64 does not count; None without one."""
-    for name, spec in case.specs.items():
-        if spec.nbytes > INT64_MAX:
-            return uncountable(name, spec)
-    return None
 
 
 def overflow_of(case: Case) -> AclnnError | None:

@@ -7,12 +7,12 @@ Nothing here imports Numba; :mod:`npu_sim.sweeps.compile` compiles the functions
 
 import re
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
 from npu_sim.framework import checks, patterns
-from npu_sim.framework.arguments import COMMON_AXES, INT64_MAX, Output, evaluate, names
+from npu_sim.framework.arguments import COMMON_AXES, INT64_MAX, Output, Tensor, evaluate, names
 from npu_sim.framework.case import row_type
 from npu_sim.framework.operator import Operator
 from npu_sim.numbers.formats import TensorSpec
@@ -26,7 +26,7 @@ OVERFLOWS = Field(
     "1",
 )
 UNCOUNTABLE = -1
-"""Status of a call that the contract accepts and :func:`npu_sim.plan` refuses as a usage error."""
+"""Status of a call with a tensor that int64 does not count, a usage error of npu_sim.plan."""
 SURELY_BEYOND, NEARLY_BEYOND = 1e19, 9e18
 """Numbers above and below 2^63, both below 2^64, so that a product between them wraps once."""
 
@@ -149,20 +149,25 @@ def _plan_counted_lines(operator: Operator) -> list[str]:
     """Write the planner that looks for tensors of more than 2^63-1 bytes."""
     return [
         "def plan_counted(row, device, rules):",
+        f"    if {_uncountable(operator, operator.inputs)}:",
+        f"        return Record({UNCOUNTABLE}, 0, NOTHING)",
         "    record = plan_row(row, device, rules)",
-        f"    beyond = {' or '.join(dict.fromkeys(_uncountable(operator)))}",
-        f"    if record.status == 0 and beyond and refused(row, device, rules) == {PASSES}:",
+        f"    if record.status == 0 and ({_uncountable(operator, operator.outputs)}):",
         f"        return Record({UNCOUNTABLE}, 0, NOTHING)",
         "    return record",
     ]
 
 
-def _uncountable(operator: Operator) -> Iterator[str]:
-    """Yield the tests whether a tensor of a row has more bytes than an int64 counts."""
+def _uncountable(operator: Operator, tensors: Iterable[Tensor]) -> str:
+    """Return the test whether one of these tensors has more bytes than an int64 counts."""
+    return " or ".join(dict.fromkeys(_uncountable_tests(operator, tensors))) or "False"
+
+
+def _uncountable_tests(operator: Operator, tensors: Iterable[Tensor]) -> Iterator[str]:
     values = operator.defaults() | {entry.name: entry.default for entry in operator.attributes}
     switches = {tensor: axis for axis, tensor in operator.switches.items()}
     words = {axis.name: axis.words for axis in operator.dtype_axes}
-    for tensor in operator.tensors:
+    for tensor in tensors:
         switch = switches.get(getattr(tensor, "given_with", "") or tensor.name)
         if tensor.optional and switch is None:
             continue

@@ -20,7 +20,7 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.framework.arguments import Number, Values
 from npu_sim.framework.checking import rules_on
-from npu_sim.framework.planning import FixedCall, fixed_call, overflow_of, uncountable_of
+from npu_sim.framework.planning import FixedCall, fixed_call, overflow_of
 from npu_sim.framework.row_planner import row_planner
 from npu_sim.framework.target import LIMITS, Limits, Target, require_bool
 from npu_sim.language import Argument
@@ -420,7 +420,7 @@ def refusals(
             case = call.checked_with(axis, value, target)
         except (*NO_PLAN, UncountableError) as error:
             return error
-        return (overflow_of(case) if limits == "hardware" else None) or uncountable_of(case)
+        return overflow_of(case) if limits == "hardware" else None
 
     return refusal
 
