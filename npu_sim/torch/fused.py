@@ -124,9 +124,9 @@ class FusedCall:
 def gradient_node(tensor: Tensor) -> Any:
     """Return the autograd node that the gradients of a tensor and of its views have in common.
 
-    None for a tensor without a gradient.
+    None for a tensor without a gradient, and where none are computed.
     """
-    if not tensor.requires_grad:
+    if not (tensor.requires_grad and torch.is_grad_enabled()):
         return None
     node = get_gradient_edge(tensor).node
     while _is_view(node) and HOOKED not in node.metadata:

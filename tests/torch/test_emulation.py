@@ -442,6 +442,17 @@ def test_the_gradient_is_the_programs_where_a_part_of_the_formula_has_another(na
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_halves_of_a_parameter_are_rotated_without_gradients(mode):
+    x = torch.nn.Parameter(torch.randn(1, 4, 64))
+    cos, sin = torch.ones(1, 4, 32), torch.full((1, 4, 32), 0.5)
+    with simulated.emulate() as report, mode():
+        first, second = x.chunk(2, -1)
+        torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+    assert report.counts() == {"rotary_position_embedding": 1}
+    assert not report.left
+
+
 @nothing_is_replaced
 def test_a_numerator_with_an_offset_is_another_formula():
     x = torch.randn(4, 6)
