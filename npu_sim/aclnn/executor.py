@@ -106,7 +106,7 @@ class AclOpExecutor:
                 raise AclnnError(
                     INVALID,
                     "executor",
-                    "executor was released by an earlier call of the second stage",
+                    "executor was released: the second stage ran it, or it was destroyed",
                     "call the first stage again, or aclSetAclOpExecutorRepeatable after it",
                 )
             self.released = not self.repeatable

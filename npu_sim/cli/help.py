@@ -80,7 +80,7 @@ class NpuSimCommand(_PlainHelp, TyperCommand):
                     "{option} takes no value, got {value}",
                     "{singular} {value}" if singular in known - {typed} else "leave it out",
                     option=typed,
-                    value=value,
+                    value=Verbatim(value),
                     singular=singular,
                 )
 

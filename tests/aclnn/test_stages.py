@@ -308,6 +308,7 @@ def test_an_executor_runs_once_unless_it_is_made_repeatable(operator):
     assert "\n" not in repr(executor)
     assert aclnn.aclDestroyAclOpExecutor(executor) == 0
     assert second_stage(operator, memory, size, executor) == INVALID
+    assert "or it was destroyed" in aclGetRecentErrMsg()
 
 
 def test_the_second_stage_checks_the_executor():

@@ -164,3 +164,9 @@ def test_the_path_that_a_change_selects_is_quoted(cli, monkeypatch):
 def test_labels_and_terms_are_chinese(cli, monkeypatch, command, text):
     monkeypatch.setenv("NPU_SIM_LANG", "zh")
     assert text in cli(*command).out
+
+
+def test_a_value_that_was_typed_is_not_translated(cli, monkeypatch):
+    monkeypatch.setenv("NPU_SIM_LANG", "zh")
+    outcome = cli("diff", "rms_norm", "--x", "4x8:bf16", "--releases", "all")
+    assert outcome.err.splitlines()[-1] == "--release all"
