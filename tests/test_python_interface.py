@@ -131,7 +131,7 @@ def test_dir_lists_public_names_only(answers):
 
 def test_dir_of_a_plan_lists_every_documented_field(answers):
     plan = answers["plan"][0]
-    documented = re.findall(r"^    ([a-z_]+(?:, [a-z_]+)*)$", type(plan).__doc__, re.M)
+    documented = re.findall(r"^([a-z_]+(?:, [a-z_]+)*)$", inspect.getdoc(type(plan)), re.M)
     names = {name for line in documented for name in line.split(", ")} - {"deferred"}
     assert len(names) > 25
     assert names <= set(dir(plan))
