@@ -22,7 +22,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.utils import checkpoint
 from torch.utils.checkpoint import CheckpointFunction
 
 from npu_sim.cores import Profile
@@ -45,7 +44,7 @@ from npu_sim.torch.flow import DETACHED, NotReplacedError, joined_axes
 from npu_sim.torch.fused import HOOKED, FusedCall, Inputs
 from npu_sim.torch.library import device_like
 from npu_sim.torch.operators import modules
-from npu_sim.torch.recorder import Completed, Read, Recorder, Span
+from npu_sim.torch.recorder import CHECKPOINT_FILE, Completed, Read, Recorder, Span
 from npu_sim.torch.recording import Place, Recording, counted
 
 Compare = bool | Literal["first"]
@@ -475,7 +474,6 @@ def _running_function() -> str:
 
 WITHOUT_VALUES = (torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FAKE)
 """Modes of PyTorch in which tensors have no values."""
-CHECKPOINT_FILE = checkpoint.__file__
 FUNCTION_FILE = torch.autograd.function.__file__
 
 

@@ -4,6 +4,7 @@ A function mode sees the functions that Python calls, module hooks see modules, 
 sees all kernels. What is computed by hand is found by the data flow from kernel to kernel.
 """
 
+import sys
 import threading
 from bisect import bisect_right, insort
 from collections import ChainMap, Counter
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -21,8 +22,8 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.checkpoint import set_checkpoint_early_stop
 
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import Shape
@@ -342,7 +343,7 @@ class Recorder:
             with (
                 torch_npu_importable(self.recording.not_modelled),
                 # Otherwise checkpointing ends within a formula, of which the product runs all.
-                set_checkpoint_early_stop(False),
+                checkpoint.set_checkpoint_early_stop(False),
                 self._watching_backward(),
                 self._watching_spawns(),
                 self._watching_new_threads(),
@@ -601,13 +602,14 @@ class Recorder:
     def _backward_node(self) -> int | None:
         """Return the number of the running autograd node; None in a forward pass.
 
-        What runs with gradients inside a backward pass recomputes a part of the forward pass.
+        What runs with gradients inside a backward pass recomputes a part of the forward pass, and
+        all that checkpointing runs there does.
         """
         node = torch._C._current_autograd_node()
         if node is None or self.thread.modules:
             return None
         recomputes = torch.is_grad_enabled() and not self.thread.creates_graph
-        return None if recomputes else node._sequence_nr()
+        return None if recomputes or _is_recomputing() else node._sequence_nr()
 
     def _begin(self, place: Place, repeated: int = 1) -> Span:
         times = self.thread.spans[-1].times * repeated
@@ -657,6 +659,20 @@ class Recorder:
         if module in self.repeats:
             thread.repeated.append((span.begin, torch.autograd._get_sequence_nr(), span.times))
         self._end(span)
+
+
+CHECKPOINT_FILE = checkpoint.__file__
+
+
+def _is_recomputing() -> bool:
+    """Return whether checkpointing runs a part of the forward pass in the innermost backward."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "_engine_run_backward":
+        code = frame.f_code
+        if code.co_filename == CHECKPOINT_FILE and code.co_name in ("unpack_hook", "backward"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _offered(operators: Iterable[ModuleType], name: str) -> list[Any]:

@@ -442,6 +442,20 @@ def test_the_gradient_is_the_programs_where_a_part_of_the_formula_has_another(na
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_part_without_gradients_is_recomputed_as_the_rest(reentrant):
+    x, weight = torch.randn(4, 6), torch.ones(6, requires_grad=True)
+
+    def block(x, weight):
+        with torch.no_grad():
+            copied = x.clone()
+        return copied * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * weight
+
+    with simulated.emulate() as report:
+        checkpoint(block, x, weight, use_reentrant=reentrant).sum().backward()
+    assert report.counts() == {"rms_norm": 2, "rms_norm_grad": 1}
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_halves_of_a_parameter_are_rotated_without_gradients(mode):
     x = torch.nn.Parameter(torch.randn(1, 4, 64))
