@@ -13,15 +13,20 @@ from npu_sim.show.studies import study_headline, study_report
 from npu_sim.show.text import Line
 from npu_sim.studies.invariance import InvarianceRow, InvarianceStudy, RowsAlike, RowsStudy
 
-EFFECTS = {True: Text("other bits"), False: Text("same bits"), None: Text("not applicable")}
-"""Effect of a change by whether it alters bits, in the order in which they are shown."""
+EFFECTS = {
+    (True, False): Text("other bits"),
+    (False, False): Text("same bits"),
+    (None, True): Text("not known"),
+    (None, False): Text("not applicable"),
+}
+"""Effect of a change by ``changes`` and ``is_open``, in the order in which they are shown."""
 
 
 def invariance_lines(study: InvarianceStudy) -> Iterator[Line]:
     """Yield the changes of each effect as lines, those of the same outputs and note as one."""
     noted = [(row, _note(row)) for row in study.rows]
-    for changes, effect in EFFECTS.items():
-        of_effect = [(row, note) for row, note in noted if row.changes is changes]
+    for key, effect in EFFECTS.items():
+        of_effect = [(row, note) for row, note in noted if (row.changes, row.is_open) == key]
         outputs = grouped(((row.change, note), row.output) for row, note in of_effect)
         together = grouped(
             ((tuple(names), note), change) for (change, note), names in outputs.items()

@@ -14,27 +14,32 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import is_older, load_profile, release_names, shipped_products
+from npu_sim.framework.execution import Result
 from npu_sim.framework.operator import CHANGES
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import Array, Index
 from npu_sim.operators.shared.study import Changes, Restore, RowCount, StudyCall, study_call
 from npu_sim.plans.answers import Printed
 from npu_sim.status import NO_PLAN, without_internal_frames
+from npu_sim.verdicts.judging import open_rules_of
 
 Bits = dict[str, Array]
 
 
 @dataclass(frozen=True)
 class InvarianceRow:
-    """One change and one output: whether bits change (None: not applicable), and where first."""
+    """One change and one output: whether bits change, and where first."""
 
     change: str
     output: str
     changes: bool | None
+    """None where the change is not applicable, or its effect not known."""
     first: Index | None = None
     before: float = 0.0
     after: float = 0.0
     note: str = ""
+    is_open: bool = False
+    """Whether the effect is not known: a step that is a model decides it."""
 
 
 @dataclass(frozen=True)
@@ -103,19 +108,19 @@ def study_invariance(
         The call as for :func:`npu_sim.run`.
     """
     base = study_call(operator, call)
-    reference = base.run().outputs
+    reference = base.run()
     rows: list[InvarianceRow] = []
     changes = [*_batch_changes(base), *_machine_changes(base)]
     for position, (name, changed, restore) in enumerate(changes):
         if progress is not None:
             progress(name, position / len(changes))
-        rows += _compare(name, reference, changed, restore)
+        rows += _compare(name, (base, reference), changed, restore)
     return InvarianceStudy(
         base.operator.name,
         base.profile.name,
         base.profile.soc,
         tuple(rows),
-        _rows_study(base, reference),
+        _rows_study(base, reference.outputs),
     )
 
 
@@ -153,19 +158,59 @@ Change = tuple[str, StudyCall, Restore]
 """Name, changed call, and a function that selects the given samples of an output."""
 
 
+Computed = tuple[StudyCall, Result]
+"""A call and its result."""
+
+
 def _compare(
-    name: str, reference: Bits, changed: StudyCall, restore: Restore
-) -> list[InvarianceRow]:
+    name: str, base: Computed, changed: StudyCall, restore: Restore
+) -> Iterator[InvarianceRow]:
+    call, reference = base
     try:
-        outputs = changed.run().outputs
+        result = changed.run()
     except NO_PLAN as error:
-        return [InvarianceRow(name, output, None, note=error.message) for output in reference]
-    return [
-        _compare_output(name, output, before, restore(output, outputs[output]))
-        if output in outputs
-        else InvarianceRow(name, output, None, note=Text("not written"))
-        for output, before in reference.items()
-    ]
+        for output in reference.outputs:
+            yield InvarianceRow(name, output, None, note=error.message)
+        return
+    for output, before in reference.outputs.items():
+        if output not in result.outputs:
+            yield InvarianceRow(name, output, None, note=Text("not written"))
+            continue
+        row = _compare_output(name, output, before, restore(output, result.outputs[output]))
+        if row.changes is None or changed.profile.npu_arch == call.profile.npu_arch:
+            yield row
+        else:
+            yield _unless_open(row, base, (changed, result))
+
+
+def _unless_open(row: InvarianceRow, base: Computed, changed: Computed) -> InvarianceRow:
+    """Return a row, or that its effect is not known where steps that are a model decide it.
+
+    Calls on one architecture compute such a step alike, those on two need not.
+    """
+    (low, high, reasons), (other_low, other_high, other_reasons) = (
+        _possible(computed, row.output) for computed in (base, changed)
+    )
+    is_known = np.any((high < other_low) | (other_high < low)) if row.changes else False
+    if is_known or not (reasons or other_reasons):
+        return row
+    return InvarianceRow(
+        row.change, row.output, None, note=(reasons or other_reasons)[0], is_open=True
+    )
+
+
+def _possible(computed: Computed, output: str) -> tuple[Array, Array, list[str]]:
+    """Return the least and largest value of each element, and why some have several."""
+    changed, result = computed
+    call = replace(changed, operator=changed.operator.on(changed.profile))
+    low = high = result.outputs[output].astype(np.float64)
+    reasons = []
+    with np.errstate(all="ignore"):
+        for rule in open_rules_of(call, result):
+            if rule.output == output and np.any(rule.lowest < rule.highest):
+                low, high = np.minimum(low, rule.lowest), np.maximum(high, rule.highest)
+                reasons.append(rule.reason)
+    return low, high, reasons
 
 
 def _compare_output(change: str, output: str, before: Array, after: Array | None) -> InvarianceRow:

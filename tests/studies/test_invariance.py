@@ -181,3 +181,14 @@ def test_a_call_without_rows_has_the_same_bits_under_every_change_that_it_can_ha
     assert verdicts
     assert True not in verdicts.values()
     assert not any("batch" in change for change, _ in verdicts)
+
+
+def test_bits_of_another_architecture_are_not_known_where_a_model_decides_them():
+    call = {"x": np.linspace(-4, 4, 8 * 64, dtype=np.float32).reshape(8, 64)}
+    rows = {row.change: row for row in study_invariance("swi_glu", **call).rows}
+    other = rows["product ascend_950"]
+    assert (other.changes, other.is_open) == (None, True)
+    assert "exp and division in fp32" in other.note
+    assert rows["product atlas_a3"].changes is False  # the same architecture
+    permuted = answers("moe_token_permute", calls.permutation(20, 4, 16))
+    assert permuted["product ascend_950", "permuted_tokens"] is False  # copies are exact
