@@ -1,7 +1,8 @@
 """Every type of language model that transformers ships: its calls, and what is left, as data.
 
 ``tests/data/models/transformers.json`` has the calls of a step of each type by operator, and the
-reasons of what is not recognised, or why the type cannot be built from its default values.
+reasons of what is not recognised, or why the type cannot be built from its default values. ``set``
+replaces some of these: fewer layers are enough where many differ.
 ``python -m tests.torch.test_transformers`` writes it for the installed version.
 """
 
@@ -21,14 +22,6 @@ pytestmark = pytest.mark.long
 
 DATA = Path(__file__).parents[1] / "data/models/transformers.json"
 RECORDED = json.loads(DATA.read_text(encoding="utf-8"))
-FEWER_LAYERS = {
-    "bailing_hybrid": {"num_hidden_layers": 8},
-    "beam": {"num_hidden_layers": 2},
-    "deepseek_v4": {"num_hidden_layers": 4},
-    "jamba": {"num_hidden_layers": 8},
-    "zamba": {"num_hidden_layers": 12},
-}
-"""Types with many layers that differ: fewer of them are enough."""
 
 
 def types():
@@ -39,16 +32,17 @@ def types():
 
 def recorded(kind):
     """Return the calls of a type by operator, and what is left; or why it cannot be recorded."""
-    sizes = FEWER_LAYERS.get(kind, {})
+    sizes = RECORDED["types"].get(kind, {}).get("set", {})
+    found = {"set": sizes} if sizes else {}
     try:
         recording = recorded_model(kind, Step(batch=2, sequence=64), sizes)
     except UsageError as error:
-        return {"refused": error.message}
+        return {**found, "refused": error.message}
     calls = Counter()
     for line in recording:
         calls[line["op"]] += line.get("count", 1)
     left = Counter(f"{what}: {why}" for what, why, _ in recording.not_recognised)
-    return {"calls": dict(sorted(calls.items())), "left": dict(sorted(left.items()))}
+    return {**found, "calls": dict(sorted(calls.items())), "left": dict(sorted(left.items()))}
 
 
 @pytest.mark.skipif(
