@@ -164,6 +164,7 @@ def _uncountable(operator: Operator, tensors: Iterable[Tensor]) -> str:
 
 
 def _uncountable_tests(operator: Operator, tensors: Iterable[Tensor]) -> Iterator[str]:
+    """Yield the test of each of these tensors."""
     values = operator.defaults() | {entry.name: entry.default for entry in operator.attributes}
     switches = {tensor: axis for axis, tensor in operator.switches.items()}
     words = {axis.name: axis.words for axis in operator.dtype_axes}

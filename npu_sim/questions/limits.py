@@ -138,9 +138,9 @@ PROBES = 16
 MANY_PROBES = 4
 """The same for many searches: a frontier, all sizes, an explanation."""
 ASSUMPTION = (
-    "values around zero, the ends and every change are all tested, others at 16 points between "
-    "powers of two, at 4 in a frontier and where every size is bounded; both sides of every end of "
-    "a range are confirmed by the contract; sizes are searched up to 2^40"
+    "values around zero, the ends and every change that does not repeat are all tested, others at "
+    "16 points between powers of two, at 4 in a frontier and where every size is bounded; both "
+    "sides of every end of a range are confirmed by the contract; sizes are searched up to 2^40"
 )
 
 

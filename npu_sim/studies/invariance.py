@@ -7,7 +7,7 @@ vocabulary entry of the embedding that only the given rows use. Outputs that sum
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any
 
@@ -19,6 +19,7 @@ from npu_sim.framework.operator import CHANGES
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import Array, Index
 from npu_sim.operators.shared.study import Changes, Restore, RowCount, StudyCall, study_call
+from npu_sim.orders.claims import OpenRule
 from npu_sim.plans.answers import Printed
 from npu_sim.status import NO_PLAN, without_internal_frames
 from npu_sim.verdicts.judging import open_rules_of
@@ -39,7 +40,7 @@ class InvarianceRow:
     after: float = 0.0
     note: str = ""
     is_open: bool = False
-    """Whether the effect is not known: a step that is a model decides it."""
+    """Whether the effect is not known: it depends on a step that is only modelled."""
 
 
 @dataclass(frozen=True)
@@ -108,19 +109,19 @@ def study_invariance(
         The call as for :func:`npu_sim.run`.
     """
     base = study_call(operator, call)
-    reference = base.run()
+    reference = _Computed(base, base.run())
     rows: list[InvarianceRow] = []
     changes = [*_batch_changes(base), *_machine_changes(base)]
     for position, (name, changed, restore) in enumerate(changes):
         if progress is not None:
             progress(name, position / len(changes))
-        rows += _compare(name, (base, reference), changed, restore)
+        rows += _compare(name, reference, changed, restore)
     return InvarianceStudy(
         base.operator.name,
         base.profile.name,
         base.profile.soc,
         tuple(rows),
-        _rows_study(base, reference.outputs),
+        _rows_study(base, reference.result.outputs),
     )
 
 
@@ -158,59 +159,62 @@ Change = tuple[str, StudyCall, Restore]
 """Name, changed call, and a function that selects the given samples of an output."""
 
 
-Computed = tuple[StudyCall, Result]
-"""A call and its result."""
+@dataclass(frozen=True, eq=False)
+class _Computed:
+    """A call and its result."""
+
+    call: StudyCall
+    result: Result
+
+    @cached_property
+    def open_rules(self) -> list[OpenRule]:
+        """What the steps that are only modelled, such as exp in fp32, allow the outputs to be."""
+        call = replace(self.call, operator=self.call.operator.on(self.call.profile))
+        with np.errstate(all="ignore"):
+            return open_rules_of(call, self.result)
+
+    def possible(self, output: str) -> tuple[Array, Array, str]:
+        """Return the least and largest value of each element, and why some have several."""
+        low = high = self.result.outputs[output].astype(np.float64)
+        reason = ""
+        for rule in self.open_rules:
+            if rule.output == output and np.any(rule.lowest < rule.highest):
+                low, high = np.minimum(low, rule.lowest), np.maximum(high, rule.highest)
+                reason = reason or rule.reason
+        return low, high, reason
 
 
 def _compare(
-    name: str, base: Computed, changed: StudyCall, restore: Restore
+    name: str, reference: _Computed, call: StudyCall, restore: Restore
 ) -> Iterator[InvarianceRow]:
-    call, reference = base
+    same_steps = call.profile.npu_arch == reference.call.profile.npu_arch
     try:
-        result = changed.run()
+        changed = _Computed(call, call.run())
     except NO_PLAN as error:
-        for output in reference.outputs:
+        for output in reference.result.outputs:
             yield InvarianceRow(name, output, None, note=error.message)
         return
-    for output, before in reference.outputs.items():
-        if output not in result.outputs:
+    for output, before in reference.result.outputs.items():
+        after = changed.result.outputs.get(output)
+        if after is None:
             yield InvarianceRow(name, output, None, note=Text("not written"))
             continue
-        row = _compare_output(name, output, before, restore(output, result.outputs[output]))
-        if row.changes is None or changed.profile.npu_arch == call.profile.npu_arch:
-            yield row
-        else:
-            yield _unless_open(row, base, (changed, result))
+        row = _compare_output(name, output, before, restore(output, after))
+        keeps = same_steps or row.changes is None
+        yield row if keeps else _unless_open(row, reference, changed)
 
 
-def _unless_open(row: InvarianceRow, base: Computed, changed: Computed) -> InvarianceRow:
-    """Return a row, or that its effect is not known where steps that are a model decide it.
+def _unless_open(row: InvarianceRow, reference: _Computed, changed: _Computed) -> InvarianceRow:
+    """Return a row, or that its effect is not known where it depends on steps only modelled.
 
     Calls on one architecture compute such a step alike, those on two need not.
     """
-    (low, high, reasons), (other_low, other_high, other_reasons) = (
-        _possible(computed, row.output) for computed in (base, changed)
-    )
-    is_known = np.any((high < other_low) | (other_high < low)) if row.changes else False
-    if is_known or not (reasons or other_reasons):
+    low, high, reason = reference.possible(row.output)
+    other_low, other_high, other = changed.possible(row.output)
+    differs = row.changes and np.any((high < other_low) | (other_high < low))
+    if differs or not (reason or other):
         return row
-    return InvarianceRow(
-        row.change, row.output, None, note=(reasons or other_reasons)[0], is_open=True
-    )
-
-
-def _possible(computed: Computed, output: str) -> tuple[Array, Array, list[str]]:
-    """Return the least and largest value of each element, and why some have several."""
-    changed, result = computed
-    call = replace(changed, operator=changed.operator.on(changed.profile))
-    low = high = result.outputs[output].astype(np.float64)
-    reasons = []
-    with np.errstate(all="ignore"):
-        for rule in open_rules_of(call, result):
-            if rule.output == output and np.any(rule.lowest < rule.highest):
-                low, high = np.minimum(low, rule.lowest), np.maximum(high, rule.highest)
-                reasons.append(rule.reason)
-    return low, high, reasons
+    return InvarianceRow(row.change, row.output, None, note=reason or other, is_open=True)
 
 
 def _compare_output(change: str, output: str, before: Array, after: Array | None) -> InvarianceRow:

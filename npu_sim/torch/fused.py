@@ -134,10 +134,6 @@ def gradient_node(tensor: Tensor) -> Any:
     return node
 
 
-def _is_view(node: Any) -> bool:
-    return str(node.name()).rstrip("0123456789").removesuffix("Backward") in VIEWS
-
-
 VIEWS = frozenset(
     (
         "Alias",
@@ -164,3 +160,8 @@ VIEWS = frozenset(
     )
 )
 """Names of the autograd nodes of views and copies."""
+
+
+def _is_view(node: Any) -> bool:
+    """Return whether an autograd node is that of a view or a copy, such as ``ViewBackward0``."""
+    return str(node.name()).rstrip("0123456789").removesuffix("Backward") in VIEWS
